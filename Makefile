@@ -5,7 +5,7 @@ SALT ?= 3008
 ARGS ?=
 
 .PHONY: help test test-unit test-rootless test-lab test-matrix test-bare lint coverage-api docs lab-up lab-down lab-sync lab-build \
-	demo demo-down publish bench corpus chaos ha coverage parity mutation site swarm wheel changelog release
+	demo demo-down publish bench bench-ha corpus chaos ha coverage parity mutation site swarm wheel changelog release
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -50,6 +50,9 @@ bench: ## ratios against peers and floors: placement, a deployment of 1,000 gues
 	$(LAB) --name bench up 3
 	$(LAB) --name bench sync >/dev/null
 	$(LAB) bench init bench; code=$$?; $(LAB) --name bench down; exit $$code
+
+bench-ha: ## from a power cut to libvirt's running elsewhere, median and worst: ARGS="30 30", with a BMC and without
+	$(LAB) bench ha $(ARGS)
 
 swarm: ## a master and N hosts with Salt's own protocol, asked and measured: make swarm N=200 ARGS=--help
 	$(LAB) swarm $(or $(N),20) $(ARGS)

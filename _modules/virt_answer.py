@@ -4,6 +4,8 @@ What this host answers to the master's runner, signed with the key of its minion
 :depends: cryptography, which Salt brings
 """
 
+import contextlib
+import functools
 import logging
 from typing import TYPE_CHECKING
 
@@ -14,7 +16,8 @@ saltvirt = saltvirt.fresh()
 from saltvirt import errors, units
 from saltvirt.fleet import proof
 from saltvirt.host.node import steps
-from saltvirt.spec import base
+from saltvirt.minion import events
+from saltvirt.spec import base, values
 
 if TYPE_CHECKING:
     from salt_dunders import __context__, __opts__, __salt__
@@ -48,10 +51,7 @@ def answer(fun, kwarg=None, **kwargs):
 
         salt hv1 virt.answer virt.vm_state
     """
-    if not isinstance(fun, str) or not (fun.startswith("virt.") or fun in _OTHERS):
-        raise errors.InvalidInput(
-            f"fun={units.shown(fun)}: it is a function of virt, or {_OTHERS[0]}"
-        )
+    _check_function(fun)
     given = base.mapping(kwarg or {}, "kwarg")
     try:
         returned = _called(fun, given)
@@ -60,6 +60,32 @@ def answer(fun, kwarg=None, **kwargs):
     if returned["retcode"]:
         __context__["retcode"] = returned["retcode"]
     return proof.sign(__opts__, kwargs.get("__pub_jid"), fun, returned)
+
+
+def answers(fun, each, **kwargs):
+    """
+    Call a function of this host several times, one call after the other, and sign what they return
+    or fail with. ``salt-run virt.init`` of several guests has a host make them by one job.
+
+    :param fun: the function: one of ``virt``
+    :param each: list of dictionaries: the arguments of each call
+
+    :return: as ``virt.answer``; its ``return`` is a list: ``return`` and ``retcode`` of each call
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.answers virt.vm_state each='[{vm_: web1}, {vm_: web2}]'
+    """
+    _check_function(fun)
+    calls = values.list_of(base.mapping)(each, "each")
+    try:
+        with _events_together():
+            returned = [_called(fun, given) for given in calls]
+    finally:
+        steps.ended(steps.folder(__salt__["config.get"]))
+    return proof.sign(__opts__, kwargs.get("__pub_jid"), fun, {"return": returned, "retcode": 0})
 
 
 def working(jid):
@@ -81,6 +107,21 @@ def working(jid):
     if not found:
         return {}
     return {"pid": found["pid"], **steps.last(steps.folder(__salt__["config.get"]), found["pid"])}
+
+
+def _events_together():
+    """While it lasts, steps are told some at a time: by the minion, which ``salt-call`` is not."""
+    if __opts__.get("__cli") == "salt-call":
+        return contextlib.nullcontext()
+    return steps.together(functools.partial(events.send_all, {**__opts__}))
+
+
+def _check_function(fun):
+    """Raises InvalidInput for what the runner never asks."""
+    if not isinstance(fun, str) or not (fun.startswith("virt.") or fun in _OTHERS):
+        raise errors.InvalidInput(
+            f"fun={units.shown(fun)}: it is a function of virt, or {_OTHERS[0]}"
+        )
 
 
 def _called(fun, kwarg):

@@ -65,21 +65,34 @@ class Cloud:
             self.published.append((fun, hosts))
             self.unhurried |= {fun} if long else set()
         for host in hosts:
-            self.first(host, fun, kwarg)
             if host in self.dead:
+                self.first(host, fun, kwarg)
                 yield down(host)
             elif host in self.busy and not patient:
+                self.first(host, fun, kwarg)
                 yield silent(host, 15, busy=True)
             else:
-                with self.lock:
-                    found = getattr(self, fun.replace(".", "_"))(host, **(kwarg or {}))
-                yield found if isinstance(found, Answer) else Answer(host, found)
+                yield self._said(host, fun, kwarg or {})
 
     def gather(self, hosts, fun, kwarg=None, **options):
         return {one.host: one for one in self.ask(hosts, fun, kwarg, **options)}
 
     def one(self, host, fun, kwarg=None, long=True, **options):
         return self.gather([host], fun, kwarg, long=long, **options)[host].get()
+
+    def each(self, host, fun, calls, **_options):
+        with self.lock:
+            self.published.append((fun, [host]))
+            self.unhurried |= {fun}
+        if host in self.dead:
+            return [down(host)] * len(calls)
+        return [self._said(host, fun, kwarg) for kwarg in calls]
+
+    def _said(self, host, fun, kwarg):
+        self.first(host, fun, kwarg)
+        with self.lock:
+            found = getattr(self, fun.replace(".", "_"))(host, **kwarg)
+        return found if isinstance(found, Answer) else Answer(host, found)
 
     def tell(self, _tag, _data):
         pass

@@ -35,7 +35,12 @@ TIMEOUT_S = 20
 # every key below virt, as option() is given them; docs/reference/configuration.md explains each
 KEYS = (
     "attempts", "connection:auth:password", "connection:auth:username", "connection:timeout",
-    "connection:uri", "disk", "exclude", "hosts", "image_copies", "images", "inits_at_once",
+    "connection:uri", "disk", "exclude",
+    "ha:beat_s", "ha:clock_drift", "ha:feed_lease_s", "ha:fence_retry_s", "ha:fence_window_s",
+    "ha:lead_lease_s", "ha:margin_s", "ha:masters", "ha:max_fences", "ha:members", "ha:name",
+    "ha:pools", "ha:port", "ha:reserve", "ha:shutdown_policy", "ha:shutdown_wait_s", "ha:stable_s",
+    "ha:starts_at_once", "ha:storage_lost_s", "ha:suspect_s", "ha:watchdog_s",
+    "hosts", "image_copies", "images", "inits_at_once",
     "job_timeout", "labels", "lock", "migration:address", "migration:at_once",
     "migration:at_once_per_host", "migration:bandwidth", "migration:disks_port",
     "migration:downtime_step", "migration:longest_pause", "migration:policy",

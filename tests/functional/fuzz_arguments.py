@@ -93,7 +93,7 @@ FOR["state virt.deployed"] = {"guests": {"web1": {"mem": 64}}}
 # the bootstrap script is run in the folder that is seeded, which has no system to run it with
 FOR["seed.apply"]["install"] = False
 # what it writes on the host is its whole work; no systemd is here that would take it
-WRITES = ("firewall", "bridge", "prep_bootstrap", "mkconfig", "screenshot")
+WRITES = ("firewall", "bridge", "prep_bootstrap", "mkconfig", "screenshot", "ha_")
 
 
 # below the box what is not the host's: of the box itself, locks, and the master's

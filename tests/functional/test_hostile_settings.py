@@ -16,6 +16,8 @@ import salt.utils.data
 from saltvirt import settings
 from saltvirt.errors import InvalidInput, SeedFailed
 from saltvirt.fleet import client, download_queue, target
+from saltvirt.ha import policy
+from saltvirt.hamaster import config as config_of_ha
 from saltvirt.host.domain import guest_lock
 from saltvirt.host.node import steps
 from saltvirt.host.provision import admission, images_folder
@@ -91,6 +93,13 @@ def placement(get):
     return admission.AdmissionConfig(get, "/nonexistent").policy()
 
 
+def ha(opts):
+    """One that takes part is given: without members the other settings are not read."""
+    given = opts["virt"].get("ha", {})
+    members = {"members": {"hv1": "10.9.0.1"}}
+    return config_of_ha.of_master({**opts, "id": "m", "virt": {"ha": {**members, **given}}})
+
+
 def inventoried(get):
     """What virt.inventory tells of a host's own configuration, as it is read on the master and in
     the host's own admission."""
@@ -126,6 +135,11 @@ MASTER = {
         for key in ("", "mode", "key", "ca_name", "ca_days", "days", "domain", "names", "names:hv1",
                     "trust_grains", *pki_policy.PARTS)
     },
+}  # fmt: skip
+MASTER |= {
+    f"ha:{key}": ha
+    for key in ("members", "name", "masters", "port", "pools",
+                *(one.name for one in dataclasses.fields(policy.HaPolicy)))
 }  # fmt: skip
 PROFILED = {"name": "x", "cpu": 1, "mem": 64, "hypervisor": "qemu"}
 MINION = {

@@ -16,6 +16,7 @@ import struct
 import subprocess
 import tempfile
 import zlib
+from itertools import chain
 
 import pytest
 
@@ -288,6 +289,13 @@ def is_seeded(disk, format="raw"):
 BACKENDS = only("fuse", of=["fuse", "libguestfs"])
 
 
+def longest_link(root):
+    """Bytes of the longest target of a link below."""
+    found = [os.path.join(at, name) for at, *both in os.walk(root) for name in chain(*both)]
+    links = [os.fsencode(os.readlink(path)) for path in found if os.path.islink(path)]
+    return max(map(len, links), default=0)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("kind", only("ext4", of=MAKERS))
 @pytest.mark.parametrize(
@@ -318,6 +326,8 @@ def test_what_lies_on_a_disk(tmp_path, shown, place, kind, backend):
         folder.mkdir()
         root = tree_of(folder / "tree", "ifupdown")
         put(root, place, name, host)
+        if kind == "xfs" and longest_link(root) >= 1024:
+            continue  # XFS has no such link
         part = part_of(folder, root, kind, options=options)
         said = shown(part, backend)
         assert content(host) == before

@@ -315,13 +315,13 @@ def test_a_copy_has_a_key_of_its_own(named, store, pairs, report, start):
 
 
 def test_it_may_have_run_from_when_it_is_started(named, report):
-    real, told = named.modules["virt.start"], []
+    real, told = named.modules["virt.power"], []
 
     def start(**kwarg):
         told.append(begun.of(named.opts, "web1").started)
         return real(**kwarg)
 
-    named.modules["virt.start"] = start
+    named.modules["virt.power"] = start
     Clone(named, report, "db1", "web1", start=True).run()
     assert told == [True]
 

@@ -595,6 +595,69 @@ def test_an_overlay_declares_its_base_and_the_bases_format(request, tmp_path, so
     assert found["virtual-size"] == 1024 * MIB
 
 
+def test_an_overlay_over_an_overlay_has_its_chain_opened_once_more(tmp_path, qcow2):
+    """What lies below the base was not opened when the base was inspected."""
+    base = tmp_path / "base.qcow2"
+    clone.clone(inspect.inspect(qcow2), base, "qcow2", overlay=True)
+    whole = Path(qcow2).read_bytes()
+    Path(qcow2).write_bytes(whole[:40] + b"\0\0\0\0\0\0\0\7" + whole[48:])  # the L1 table's place
+    with pytest.raises(errors.ImageError, match="cannot make an overlay of"):
+        clone.clone(inspect.inspect(base, "qcow2"), tmp_path / "vm.qcow2", "qcow2", overlay=True)
+    assert not (tmp_path / "vm.qcow2").exists()
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Arguments with which qemu-img opens images; those of the tests are as old as any."""
+    real, seen = confined.run, []
+
+    def run(argv, *more, **options):
+        seen.append(argv[3:-3])
+        return real(argv, *more, **options)
+
+    monkeypatch.setattr(confined, "run", run)
+    monkeypatch.setattr(inspect, "_UNCHANGED_S", -60)
+    monkeypatch.setattr(inspect, "_opened", {})
+    return seen
+
+
+def test_an_image_of_many_guests_is_opened_once(qcow2, opened):
+    found = inspect.inspect(qcow2, "qcow2", unused=True)
+    assert inspect.inspect(qcow2, "qcow2") == found == inspect.inspect(qcow2, unused=True)
+    assert opened == [[]]
+
+
+def test_that_an_image_is_unused_is_true_for_a_moment(qcow2, opened, monkeypatch):
+    inspect.inspect(qcow2)
+    inspect.inspect(qcow2, unused=True)
+    assert opened == [["-U"], []], "who did not ask does not know"
+    monkeypatch.setattr(inspect, "_UNUSED_S", 0)
+    inspect.inspect(qcow2, unused=True)
+    assert opened == [["-U"], [], []]
+    inspect.inspect(qcow2)
+    assert len(opened) == 3
+
+
+def test_an_image_that_changed_is_opened_again(qcow2, opened, tmp_path):
+    inspect.inspect(qcow2, unused=True)
+    qemu_img("resize", "-q", qcow2, "+1M")
+    larger = inspect.inspect(qcow2, unused=True)
+    assert opened == [[], []]
+    qemu_img("create", "-q", "-f", "qcow2", tmp_path / "new.qcow2", "5M")
+    os.replace(tmp_path / "new.qcow2", qcow2)
+    assert inspect.inspect(qcow2).virtual_size_bytes == 5 * MIB != larger.virtual_size_bytes
+    assert len(opened) == 3
+
+
+def test_one_that_was_just_changed_may_change_unseen_and_is_opened_again(
+    qcow2, opened, monkeypatch
+):
+    monkeypatch.setattr(inspect, "_UNCHANGED_S", 600)
+    inspect.inspect(qcow2, unused=True)
+    inspect.inspect(qcow2, unused=True)
+    assert opened == [[], []]
+
+
 def test_what_exists_is_left_as_it_is(tmp_path, qcow2):
     target = tmp_path / "vm.qcow2"
     target.write_text("mine")

@@ -38,7 +38,7 @@ class Host(Fleet):
             "virt.vm_state": lambda vm_=None: dict(self.guests),
             "virt.purge": self.purge,
             "virt.inventory": lambda **_more: {"cpus": 1, "memory_kib": 2**20},
-            "virt.start": lambda name, **_more: self.guests.update({name: "running"}),
+            "virt.power": self.power,
         }  # fmt: skip
 
     def make(self, name, **_more):
@@ -48,6 +48,10 @@ class Host(Fleet):
         if self.fails:
             raise self.fails
         return {"name": self.answers_as or name, "pub_key": self.key, "disks": []}
+
+    def power(self, name, **_more):
+        before, self.guests[name] = self.guests[name], "running"
+        return {"before": before, "after": "running"}
 
     def purge(self, vm_, test=False, **_more):
         if test:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from saltvirt.ha import reserve, view
 from saltvirt.ha.facts import RUNNING
 from tests.ha.scenario import MASTER, BadScenario, guest, switch
-from tests.ha.world import World
+from tests.ha.world import Copy, World
 
 # a step has settled when nothing happened for so long, and is given up after MOST_S
 QUIET_S, MOST_S = 40, 1800
@@ -162,6 +162,8 @@ def _guest(world, name, what, *words):
         if why:
             del world.wanted[name]
             world.say("scenario", f"guest {name} is refused", why)
+        elif words[1:] == ("running",):  # as a person has started it
+            world.hosts[words[0]].copies[name] = Copy(0, RUNNING)
     elif what == "delete":
         world.wanted.pop(name)
         for host in world.hosts.values():

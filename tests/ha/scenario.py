@@ -27,7 +27,8 @@ class HostSetup:
 
 @dataclass
 class Scenario:
-    """masters: their names. commands: steps, each a list of commands. seed: of delays and drift."""
+    """masters: their names. commands: steps, each a list of commands. seed: of delays and drift.
+    impatient: a master asks for the lead whoever has it, as one of another version might."""
 
     hosts: dict[str, HostSetup]
     guests: dict[str, GuestWanted]
@@ -38,6 +39,7 @@ class Scenario:
     expect: dict = field(default_factory=dict)
     seed: int = 0
     says: str = ""
+    impatient: bool = False
 
 
 class BadScenario(Exception):
@@ -57,7 +59,7 @@ def load(text):
     """The Scenario in a YAML text."""
     data = yaml.safe_load(text) or {}
     known = {"hosts", "guests", "rules", "commands", "expect", "masters", "seed", "says",
-             *HaPolicy.__dataclass_fields__}  # fmt: skip
+             "impatient", *HaPolicy.__dataclass_fields__}  # fmt: skip
     unknown = sorted(set(data) - known)
     if unknown:
         raise BadScenario(f"unknown key {unknown[0]}; known: {', '.join(sorted(known))}")
@@ -78,6 +80,7 @@ def load(text):
         data.get("expect") or {},
         int(data.get("seed") or 0),
         str(data.get("says") or ""),
+        switch(data.get("impatient", False), "impatient"),
     )
 
 

@@ -230,8 +230,14 @@ class Host(Machine):
             if self.state is None:
                 break
 
+    def names(self, calls):
+        """Guests of high availability, as far as it has heard: of others it tells nothing."""
+        kept = self.state.kept
+        told = [one.call.registry for one in calls.values() if one.call.registry]
+        return {name for one in (kept.registry, kept.pending, *told) for name in one.guests}
+
     def view(self):
-        world = self.world
+        world, calls = self.world, self.heard("call", ArrivedCall)
         return agent_view.AgentView(
             beats=self.heard("beat", ArrivedBeat),
             stored={
@@ -239,10 +245,10 @@ class Host(Machine):
                 for name, beat in world.heartbeats.items()
                 if name != self.name
             } if self.storage and self.heartbeat else {},
-            calls=self.heard("call", ArrivedCall),
+            calls=calls,
             guests={
                 name: GuestThere(copy.epoch, copy.state, copy.migrated)
-                for name, copy in self.copies.items()
+                for name, copy in self.copies.items() if name in self.names(calls)
             },
             watchdog=self.watchdog,
             works=self.watchdog and self.device_armed,
@@ -309,6 +315,8 @@ class Host(Machine):
     def unfed(self, fed):
         if self.is_on and self.device_armed and self.watchdog and fed == self.fed:
             self.world.self_fenced.append(self.name)
+            if self.is_heard():
+                self.world.unjust.append(f"{self.name} cut its power, and a majority hears it")
             self.power_off("its watchdog was not fed")
 
     def hang(self, on):
@@ -475,12 +483,15 @@ class Host(Machine):
         world = self.world
         if self.hung or self.state is None or world.time - world.commanded < 2 * SETTLES_S:
             return False
-        if self.state.since_s > self.now(world.time - 2 * SETTLES_S):
+        if not self.is_there_for_long():
             return False
         hears = [other.name for other in world.hosts.values()
                  if other is not self and other.state is not None and not other.hung
-                 and world.connected(self, other)]  # fmt: skip
+                 and other.is_there_for_long() and world.connected(self, other)]  # fmt: skip
         return 2 * len(hears) >= len(world.hosts)
+
+    def is_there_for_long(self):
+        return self.state.since_s <= self.now(self.world.time - 2 * SETTLES_S)
 
     def fence_ends(self, fence, master):
         outcome = view.TIMED_OUT

@@ -10,6 +10,7 @@ from tests.lab.fixtures import (  # noqa: F401 - fixtures
     bare_lab,
     empty_lab,
     fresh_lab,
+    ha_lab,
     lab,
     mixed_lab,
     power_lab,

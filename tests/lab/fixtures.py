@@ -190,12 +190,13 @@ def lab():
         cloud.down()
 
 
-def own_lab(request, **how):
-    """Yield a lab that only the tests of one module use; `how` goes to Cloud.up."""
+def own_lab(request, count=2, **how):
+    """Yield a lab that only the tests of one module use; `how` goes to Cloud.up. count: of its
+    hypervisors."""
     skip_without_lab()
     module = request.module.__name__.rpartition(".")[2].removeprefix("test_")
     cloud = Lab(f"{module.replace('_', '-')[:12].strip('-')}-{os.getpid()}")
-    cloud.up(2, recipe(), owner=os.getpid(), **how)
+    cloud.up(count, recipe(), owner=os.getpid(), **how)
     yield cloud
     cloud.down()
 
@@ -222,6 +223,15 @@ def mixed_lab(request):
 def power_lab(request):
     """Like fresh_lab, but each hypervisor has a BMC and a watchdog."""
     yield from own_lab(request, with_power=True)
+
+
+@pytest.fixture(scope="module")
+def ha_lab(request):
+    """Three hypervisors with BMCs and watchdogs, whose master serves storage; synced."""
+    for cloud in own_lab(request, count=3, with_power=True, shared=True):
+        storage.serve(cloud)
+        cloud.sync()
+        yield cloud
 
 
 @pytest.fixture(scope="module")

@@ -88,7 +88,7 @@ class Minion:
         try:
             if self.kind == SLOW and named.get("fun", fun) not in _AT_ONCE:
                 await asyncio.sleep(SLOW_S)
-            if fun == "virt.answer":
+            if fun in ("virt.answer", "virt.answers"):
                 named["__pub_jid"] = jid
             returned, retcode = await self.cloud.loop.run_in_executor(
                 self.cloud.pool, self.host.call, fun, arguments, named

@@ -60,9 +60,10 @@ def document(head, *sections):
 
 def engine_and_grain():
     """The manual of what runs by itself, as Markdown."""
-    parts = ["# The engine and the grain", "Made from the docstrings by `make docs`."]
+    parts = ["# The engines and the grain", "Made from the docstrings by `make docs`."]
     for title, path in (
         ("The engine libvirt_events", "_engines/libvirt_events.py"),
+        ("The engine virt_ha", "_engines/virt_ha.py"),
         ("The grain virt_host", "_grains/virt_host.py"),
     ):
         parts += [f"## {title}", markdown(_module_docstring(path))]

@@ -9,24 +9,30 @@ from html import escape
 from tests.tools import api
 
 LIBRARY = api.REPOSITORY / "_utils/saltvirt"
-PURE, HOST, CLOUD = "pure", "host", "cloud"
+PURE, SHARED, HOST, CLOUD = "pure", "shared", "host", "cloud"
 LAYER = {
     "errors": PURE, "plain": PURE, "units": PURE, "names": PURE, "places": PURE, "settings": PURE,
     "spec": PURE, "xml": PURE, "design": PURE, "diff": PURE, "placement": PURE, "migration": PURE,
     "ha": PURE, "answers": PURE, "revert": PURE, "states": PURE, "wire": PURE,
-    "host": HOST, "hostnet": HOST, "images": HOST, "seed": HOST,
-    "fleet": CLOUD, "minion": CLOUD, "operations": CLOUD, "pki": CLOUD,
+    "hatalk": SHARED,
+    "haagent": HOST, "host": HOST, "hostnet": HOST, "images": HOST, "seed": HOST,
+    "fleet": CLOUD, "hamaster": CLOUD, "minion": CLOUD, "operations": CLOUD, "pki": CLOUD,
 }  # fmt: skip
-MAY_IMPORT = {PURE: {PURE}, HOST: {PURE, HOST}, CLOUD: {PURE, CLOUD}}
-FOREIGN = {PURE: set(), HOST: {"libvirt", "libvirt_qemu"}, CLOUD: {"salt", "cryptography"}}
+MAY_IMPORT = {
+    PURE: {PURE}, SHARED: {PURE, SHARED}, HOST: {PURE, SHARED, HOST}, CLOUD: {PURE, SHARED, CLOUD},
+}  # fmt: skip
+FOREIGN = {
+    PURE: set(), SHARED: set(), HOST: {"libvirt", "libvirt_qemu"}, CLOUD: {"salt", "cryptography"},
+}  # fmt: skip
 ADAPTERS = ("_modules", "_states", "_grains", "_engines", "_runners", "_pillar")
 
 _SAYS = {
     PURE: ("pure", "facts in, decision out: no clock, files, libvirt, Salt"),
+    SHARED: ("shared", "both talk by it; neither libvirt nor Salt"),
     HOST: ("host", "libvirt and the tools of the distribution; never Salt"),
     CLOUD: ("cloud", "Salt and cryptography; never libvirt"),
 }
-_COLOUR = {PURE: "#2e7d5b", HOST: "#2f6db5", CLOUD: "#9a5b13", None: "#5b5f66"}
+_COLOUR = {PURE: "#2e7d5b", SHARED: "#6b4fa0", HOST: "#2f6db5", CLOUD: "#9a5b13", None: "#5b5f66"}
 _WIDTH, _PAD, _ROW, _LETTER = 960, 16, 30, 7.6
 
 
@@ -80,16 +86,20 @@ def picture():
     )
     cloud, cloud_end = _band(_PAD, adapters_end + 44, half, CLOUD, contents(CLOUD))
     host, host_end = _band(2 * _PAD + half, adapters_end + 44, half, HOST, contents(HOST))
-    low = max(cloud_end, host_end)
+    middle = max(cloud_end, host_end)
+    shared, low = _band(_PAD, middle + 44, _WIDTH - 2 * _PAD, SHARED, contents(SHARED))
     pure, end = _band(_PAD, low + 44, _WIDTH - 2 * _PAD, PURE, contents(PURE))
-    at = {CLOUD: _PAD + half // 2, HOST: 2 * _PAD + half + half // 2}
-    lines = [*adapters, *cloud, *host, *pure]
+    at = {CLOUD: _PAD + half // 2, HOST: 2 * _PAD + half + half // 2, SHARED: _WIDTH // 3}
+    lines = [*adapters, *cloud, *host, *shared, *pure]
     for layer in sorted(_adapters_import()):
         x, bottom = at.get(layer, _WIDTH // 2), low + 42 if layer == PURE else adapters_end + 42
         lines.append(_arrow(x, adapters_end, bottom))
-    for layer, bottom in ((CLOUD, cloud_end), (HOST, host_end)):
-        if PURE in layers_of(_files(layer)):
+    for layer, bottom in ((CLOUD, cloud_end), (HOST, host_end), (SHARED, low)):
+        found = layers_of(_files(layer)) - {layer}
+        if PURE in found:
             lines.append(_arrow(at[layer], bottom, low + 42))
+        if SHARED in found:
+            lines.append(_arrow(at[layer] + 80, bottom, middle + 42))
     title = _text(_PAD, 36, "Salt Virt: an arrow is an import", 18, "#222", "bold")
     return "\n".join([*_head(end + _PAD), title, *lines, "</svg>", ""])
 

@@ -89,6 +89,7 @@ TRUST = {
     "pki.host.validity": ("test_pki_life",),
 }
 WHICH_HOST = {
+    "host.domain.power": ("test_power",),
     "host.node.detect": (),
     "host.provision.admission": ("test_admission", "test_locks"),
     "migration.*": (),
@@ -100,6 +101,9 @@ WHICH_HOST = {
     "operations.held": (),
     "operations.identity": ("test_identity",),
     "operations.init": (),
+    "operations.init_list": (),
+    "operations.lifecycle": (),
+    "operations.rebalance": (),
     "operations.lock": (),
     "operations.migrate": (),
     "operations.hints": (),

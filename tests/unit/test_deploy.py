@@ -465,10 +465,22 @@ def test_a_start_that_fails_is_named(tmp_path, inits, carried, monkeypatch):
 def test_what_is_half_made_goes_before_it_is_made_again(tmp_path, inits, carried):
     one = deployed(Cloud(tmp_path), ["a"])
     found = deploy.DeployPlan(placed={"a": "hv1"}, again={"a": "hv3"})
-    one._carry_out(found, pictured(one, found))
-    assert carried == [("remove", "a", "hv3")]
+    seen = pictured(one, found)
+    seen.look_again = lambda _fleet, host, without: carried.append(("look", without, host))
+    one._carry_out(found, seen)
+    assert carried == [("remove", "a", "hv3"), ("look", "a", "hv3")], "its room is free again"
     assert inits.asked == [("run", "a", "hv1")]
     assert found.placed == {"a": "hv1"}
+
+
+def test_a_look_at_all_hosts_asks_the_silent_ones_too(tmp_path, inits, carried, monkeypatch):
+    """So it is for as many guests as there are hosts to ask."""
+    asked, real = [], deploy.each
+    monkeypatch.setattr(deploy, "each", lambda *given: asked.append(given[3]) or real(*given))
+    one = deployed(Cloud(tmp_path, unreachable=["hv2"]), ["a"])
+    found = deploy.DeployPlan(placed={"a": "hv1"})
+    one._carry_out(found, pictured(one, found))
+    assert asked == [2]
 
 
 def test_steps_of_many_are_lines(tmp_path):

@@ -21,7 +21,7 @@ from saltvirt.operations import away, evacuate, inventory, moves
 from saltvirt.operations.evacuate import Evacuate, Restore
 from saltvirt.operations.rebalance import Rebalance
 from saltvirt.placement import policy, rebalance
-from saltvirt.placement.facts import Guest, Host
+from saltvirt.placement.facts import Guest, Host, Store
 from tests.unit.placement import NOTHING_BESIDE
 
 GIB_KIB = 1024**2
@@ -474,3 +474,92 @@ def test_where_there_is_no_host_that_is_the_reason(tmp_path):
     assert one.check().reasons == ("no hypervisor",)
     with pytest.raises(NotFound):
         one.run()
+
+
+def test_the_plan_of_each_has_the_hosts_of_its_ranking_and_what_the_one_before_left():
+    """So that no host is asked again: the first of them, the next where that refuses."""
+    plans = {}
+    hosts = [host("a", 6, 3), host("b"), host("c", 1)]
+    targets, _ = evacuate.plan(hosts, "a", PLAIN, plans)
+    assert targets == {"a-0": "b", "a-1": "c"}
+    assert {name: (one.source, one.targets.names) for name, one in plans.items()} == {
+        "a-0": ("a", ["b", "c"]), "a-1": ("a", ["c"]),
+    }  # fmt: skip
+
+
+def test_what_would_be_done_is_a_table_with_who_would_stay_and_why(tmp_path):
+    cloud = Cloud(tmp_path, {"a": "hv1", "b": "hv1"}, silent=["hv2"])
+    found = Evacuate(cloud, "hv1", PLAIN, cloud.move, Silent()).check()
+    assert found.comment == "hv1: 2 would move, 0 would stay"
+    rows = [["guest", "goes to", "reason"], ["a", "hv3", ""], ["b", "hv3", ""]]
+    assert (found.about, found.changes) == ("hv1", {"moved": {"a": "hv3", "b": "hv3"}})
+    assert found.more == {"table": rows, "moves": {"a": "hv3", "b": "hv3"}, "left": {}}
+    cloud.silent = ["hv2", "hv3"]
+    found = Evacuate(cloud, "hv1", PLAIN, cloud.move, Silent()).check()
+    why = found.more["left"]["a"]
+    assert why == "there is no other host"
+    assert found.more["table"][1:] == [["a", None, why], ["b", None, why]]
+
+
+def test_a_host_that_is_empty_is_asked_alone(tmp_path, monkeypatch):
+    cloud, asked = Cloud(tmp_path, {"a": "hv1"}), []
+    real = inventory.gather
+    monkeypatch.setattr(
+        inventory, "gather", lambda fleet, hosts: asked.append(hosts) or real(fleet, hosts)
+    )
+    assert drain(cloud).moved
+    assert asked == [["hv1", "hv2", "hv3"], ["hv1"]]
+
+
+# -- the plans of a rebalance ---------------------------------------------------------------------
+
+
+def test_where_a_planned_target_refuses_the_next_best_is_known_and_never_the_source(tmp_path):
+    hosts = [host("hv1", 6, 1, 1), host("hv2"), host("hv3", 4)]
+    cloud, plans = {one.name: one for one in hosts}, {}
+    planned = [
+        rebalance.RebalanceMove("hv1-1", "hv1", "hv3", 0.5, 0.3),
+        rebalance.RebalanceMove("hv1-0", "hv1", "hv2", 0.3, 0.1),
+        rebalance.RebalanceMove("hv1-2", "hv1", "hv3", 0.1, 0.05),
+    ]
+    uneven = four_on_one(tmp_path)
+    Rebalance(uneven, PLAIN, 0, uneven.move, Silent(), plans)._keep(cloud, planned)
+    assert {name: (one.source, one.targets.names) for name, one in plans.items()} == {
+        "hv1-1": ("hv1", ["hv3", "hv2"]), "hv1-0": ("hv1", ["hv2"]),
+        "hv1-2": ("hv1", ["hv3", "hv2"]),
+    }  # fmt: skip
+
+
+def test_what_is_planned_is_written_down_before_it_is_done_and_not_for_a_test(tmp_path):
+    cloud, plans, known = four_on_one(tmp_path), {}, []
+
+    def move(guest, target):
+        known.append(guest in plans)
+        return cloud.move(guest, target)
+
+    one = Rebalance(cloud, PLAIN, rebalance.THRESHOLD, move, Silent(), plans)
+    assert one.check().changes["moved"] and plans == {}
+    assert one.run().complete
+    assert known == [True, True]
+
+
+def test_the_score_after_each_move_is_told_to_three_places(tmp_path):
+    after = [row[3] for row in balance(four_on_one(tmp_path), None).check().more["table"][1:]]
+    planned = balance(four_on_one(tmp_path), None)._plan()[1]
+    assert after == [round(move.after, 3) for move in planned]
+    assert any(round(move.after, 4) != round(move.after, 3) for move in planned)
+
+
+def test_hosts_that_are_asked_again_are_counted_once_and_the_others_as_they_were(
+    tmp_path, monkeypatch
+):
+    nfs = {"vms": Store(10, 10, 4, shared="nfs:/vms")}
+    old = {name: replace(host(name, 1), stores=nfs) for name in ("hv1", "hv2", "hv3")}
+    new = [replace(host("hv1"), stores=nfs), replace(host("hv2", 1), maintenance="disks")]
+    asked = []
+    monkeypatch.setattr(inventory, "gather", lambda _fleet, hosts: asked.append(hosts) or (new, {}))
+    found = balance(four_on_one(tmp_path), None)._asked_again(old, {"hv2", "hv1"})
+    assert asked == [["hv1", "hv2"]]
+    assert found.keys() == {"hv1", "hv3"}, "no guest goes to one that is in maintenance"
+    assert (found["hv1"].guests, found["hv3"].guests) == ((), old["hv3"].guests)
+    assert [one.stores["vms"].elsewhere_bytes for one in found.values()] == [4, 4]

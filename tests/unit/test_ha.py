@@ -2,6 +2,9 @@
 
 import pytest
 
+from saltvirt.ha import view
+from saltvirt.ha.place import Room
+from saltvirt.ha.registry import HostRecord, Registry
 from tests.ha import mutants, random, simulate
 from tests.lab.paths import REPOSITORY
 
@@ -32,6 +35,13 @@ FOUND = ((46, 1), (20023, 0.5))
 @pytest.mark.parametrize("seed, trap", FOUND)
 def test_what_random_clouds_found(seed, trap):
     assert random.failures(random.draw(seed, trap)) == []
+
+
+def test_a_master_that_knows_no_hosts_room_yet_places_nothing_and_says_so():
+    wanted = {"web1": view.GuestWanted("web1", "hv1")}
+    known = Registry(members=("hv1",), hosts={"hv1": HostRecord("up", boot=1)})
+    room = Room(view.View(("m",), ("hv1",), {}, guests=wanted), known, 0)
+    assert room.ranked("web1") == ([], "hv1: up")
 
 
 def test_the_same_seed_draws_the_same_cloud():

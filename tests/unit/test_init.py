@@ -11,13 +11,17 @@ from saltvirt import errors
 from saltvirt.answers.made import GuestKey
 from saltvirt.fleet import answer, authorization
 from saltvirt.fleet.answer import Answer
+from saltvirt.fleet.keys import KeyStore
+from saltvirt.operations import hints
 from saltvirt.operations import init as init_module
 from saltvirt.operations.init import Init, InitRequest
 from saltvirt.operations.operation import Reasons
+from saltvirt.operations.picture import Picture
 from saltvirt.operations.report import Report
 from saltvirt.placement import choose, facts, policy
 from saltvirt.placement.choose import Candidate, Decision
 from saltvirt.revert import Revert
+from tests import counted
 from tests.unit.test_unique import HOST, MAKES, Cloud
 
 BY = policy.from_config(None, None)
@@ -354,21 +358,29 @@ def test_the_key_that_a_host_speaks_of_came_in(
         assert told == [("accepted", "web1: key accepted")] * bool(made[1])
 
 
+STARTED = {"before": "shutdown", "after": "running"}
+
+
 @pytest.mark.parametrize(
     ("start", "state", "start_says", "words"),
     [
-        (True, "running", True, None),
-        (False, "shutdown", True, None),
-        (True, "paused", True, "hv1: web1 was started but libvirt says paused"),
+        (True, "running", STARTED, None),
+        (False, "shutdown", STARTED, None),
+        (True, "running", {"before": "running", "after": None}, None),
+        (True, "paused", {"before": "paused", "after": None},
+         "hv1: web1 was started but libvirt says paused"),
+        (True, "paused", {"before": "shutdown", "after": "paused"}, "libvirt says paused"),
+        (True, None, {"before": None, "after": None}, "hv1: web1 is no longer there"),
+        (True, "running", "yes", "hv1"),
         (True, "running", answer.lost("hv1"), None),
         (True, "shutdown", answer.lost("hv1"), answer.lost("hv1").error),
         (True, "running", "!no room", "no room"),
     ],
-)
+)  # fmt: skip
 def test_a_guest_that_is_made_is_started_where_it_shall_run(
     tmp_path, start, state, start_says, words
 ):
-    cloud = Cloud(tmp_path, hv1={"virt.start": start_says, "virt.vm_state": {"web1": state}})
+    cloud = Cloud(tmp_path, hv1={"virt.power": start_says, "virt.vm_state": {"web1": state}})
     told = steps(cloud)
     asked = cloud, Report(cloud, "web1", "init"), "hv1", "web1"
     if words:
@@ -378,15 +390,20 @@ def test_a_guest_that_is_made_is_started_where_it_shall_run(
     else:
         assert init_module.deliver(*asked, start_by=BY if start else None) == state
         assert told == [("done", f"web1: {state}")]
-    assert (("hv1", "virt.start") in cloud.called) is start
+    assert (("hv1", "virt.power") in cloud.called) is start
 
 
-def test_it_is_started_by_the_masters_policy(tmp_path):
-    cloud, asked = Cloud(tmp_path), []
-    cloud.one = lambda *given, **how: asked.append((*given, how))
-    init_module._start(cloud, "hv1", "web1", BY)
-    terms = {"policy": BY.sent()}
-    assert asked == [("hv1", "virt.start", {"name": "web1", "placement": terms}, {"long": True})]
+def test_it_is_started_by_the_masters_policy_in_one_job(tmp_path):
+    cloud, asked = Cloud(tmp_path, hv1={"virt.power": STARTED}), []
+    real = cloud.gather
+    cloud.gather = lambda *given, **how: asked.append((given, how)) or real(*given, **how)
+    init_module.deliver(cloud, Report(cloud, "web1", "init"), "hv1", "web1", start_by=BY)
+    [((hosts, fun, kwarg), how)] = asked
+    assert (hosts, fun, how["long"]) == (["hv1"], "virt.power", True)
+    assert kwarg == {
+        "name": "web1", "verb": "start", "when": ["shutdown", "crashed"],
+        "placement": {"policy": BY.sent()},
+    }  # fmt: skip
 
 
 def test_what_it_would_take_is_told():
@@ -594,7 +611,7 @@ def test_a_host_is_asked_whether_it_could_make_it(tmp_path):
 
 @pytest.mark.parametrize(("start", "waits"), [(True, "minion"), (False, "minion"), (True, None)])
 def test_a_guest_that_was_started_is_waited_for(tmp_path, monkeypatch, start, waits):
-    works = {**MAKES, "virt.start": True, "virt.vm_state": {"web1": "running"}}
+    works = {**MAKES, "virt.power": STARTED}
     cloud = Cloud(tmp_path, hv1={**works, "virt.seed_eject": True})
     told, asked = steps(cloud), heard(cloud)
     monkeypatch.setattr(init_module.wait, "until", lambda *_asked: 3.2)
@@ -605,7 +622,7 @@ def test_a_guest_that_was_started_is_waited_for(tmp_path, monkeypatch, start, wa
         ("answered", "web1: its minion answered after 3 s"),
     ]
     eject = ("virt.seed_eject", {"name": "web1"}, {"long": True})
-    assert ("virt.start" in [fun for fun, *_ in asked]) is start
+    assert (("hv1", "virt.power") in cloud.called) is start
     assert ([one for one in told if one in says] == says) is bool(start and waits)
     assert (eject in asked) is bool(start and waits)
 
@@ -641,3 +658,45 @@ def test_a_host_that_answers_for_another_guest_has_made_none(tmp_path):
     cloud = Cloud(tmp_path, hv1={**MAKES, "virt.init": made, "virt.purge": {}})
     with pytest.raises(errors.OperationFailed, match="was asked for web1 and answered for 'web2'"):
         init(cloud).run()
+
+
+def test_where_it_was_made_is_where_it_is_looked_for_first(tmp_path):
+    cloud = Cloud(tmp_path, hv1=MAKES)
+    init(cloud).run()
+    assert hints.of(cloud.opts, "web1") == "hv1"
+
+
+# -- one of many, whose hosts were asked before ----------------------------------------------------
+
+
+def of_many(cloud, placed=False, **more):
+    """(an Init with a picture of the hosts, its request): it has its place there, or lost it."""
+    seen = Picture(cloud, BY)
+    one = Init(cloud, BY, wanted(**more), Report(cloud, "web1", "init"), seen)
+    if placed:
+        seen.place(cloud, one.wanted, one.wanted.request())
+    return one, one.wanted.request()
+
+
+@pytest.mark.parametrize("placed", [True, False])
+def test_one_of_many_goes_where_it_was_placed_or_anew_when_that_host_is_gone(tmp_path, placed):
+    one, request = of_many(counted.Cloud(tmp_path, 2), placed)
+    decision, _ = one.decide(request, Reasons(first=True))
+    assert decision.ranked[0].host == one.picture.host_of("web1")
+    assert (len(decision.ranked) == 1) is placed
+
+
+def test_one_of_many_that_no_host_takes_any_more_is_refused(tmp_path):
+    one, request = of_many(counted.Cloud(tmp_path, 2), labels={"rack": "a"})
+    with pytest.raises(errors.Refused, match="no host can take web1: "):
+        one.decide(request, Reasons(first=True))
+
+
+@pytest.mark.parametrize("placed", [True, False])
+def test_one_of_many_whose_key_somebody_else_got_meanwhile_is_refused(
+    tmp_path, monkeypatch, placed
+):
+    monkeypatch.setattr(KeyStore, "status", lambda _store, _name: "accepted")
+    one, request = of_many(counted.Cloud(tmp_path, 2), placed, arguments={"seed": True})
+    with pytest.raises(errors.KeyRefused, match="already has an accepted key for web1"):
+        one.decide(request, Reasons(first=True))

@@ -118,7 +118,7 @@ def test_a_host_that_is_none_is_said_once(tmp_path, deploy):
 # -- a plan -------------------------------------------------------------------------------------
 
 
-def test_a_test_shows_the_plan_for_all_and_asks_all_hosts_twice(tmp_path, deploy):
+def test_a_test_shows_the_plan_for_all_and_asks_all_hosts_once(tmp_path, deploy):
     cloud = Cloud(tmp_path, 20)
     found, code = deploy(cloud, MANY, test=True)
     assert (list(found), code) == (MANY, 0)
@@ -130,7 +130,7 @@ def test_a_test_shows_the_plan_for_all_and_asks_all_hosts_twice(tmp_path, deploy
     assert web0["changes"]["created"]["host"] == web0["host"]
     assert "table" not in web0
     assert len({one["host"] for one in found.values()}) == 20  # each sees those before it
-    assert cloud.jobs == {"virt.inventory": 2}
+    assert cloud.jobs == {"virt.inventory": 1}
 
 
 def test_a_test_says_why_one_would_not_be(tmp_path, deploy):
@@ -157,9 +157,38 @@ def test_each_is_made_where_it_was_planned_and_none_is_asked_about_alone(tmp_pat
     assert {name: one["host"] for name, one in found.items()} == where
     assert found["web7"]["comment"] == f"web7 is running on {where['web7']}"
     of_all = [fun for fun, hosts in cloud.published if len(hosts) == 20]
-    assert of_all.count("virt.inventory") == 2
+    assert of_all.count("virt.inventory") == 1
     # its own host: init, start and the look; and its part of the looks at all hosts
     assert len(cloud.published) / len(MANY) <= 4
+
+
+def test_a_host_is_told_by_which_policy_and_account_it_was_chosen(tmp_path, deploy):
+    cloud, told = Cloud(tmp_path, 2), {}
+    init = cloud.virt_init
+
+    def asked(host, name, **kwarg):
+        told[name] = kwarg["placement"]
+        return init(host, name, **kwarg)
+
+    cloud.virt_init = asked
+    deploy(cloud, ["web1", "web2"])
+    assert set(told) == {"web1", "web2"}
+    for terms in told.values():
+        assert terms["policy"]["memory_ratio"] == POLICY.memory_ratio
+
+
+def test_jobs_are_told_how_many_guests_come_to_each_host(tmp_path, deploy, monkeypatch):
+    jobs = []
+
+    class Seen(init_list.Joint):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            jobs.append(self)
+
+    monkeypatch.setattr(init_list, "Joint", Seen)
+    cloud = Cloud(tmp_path, 3)
+    deploy(cloud, MANY)
+    assert jobs[0].coming == {host: len(guests) for host, guests in cloud.guests.items()}
 
 
 def test_one_that_fails_stops_no_other_and_makes_the_exit_code_1(tmp_path, deploy, monkeypatch):
@@ -187,6 +216,7 @@ def test_a_host_that_refuses_is_passed_over_and_the_next_ones_know(tmp_path, dep
     found, code = deploy(cloud, MANY)
     assert code == 0
     assert len(cloud.guests["hv000"]) == 2
+    assert ("virt.inventory", ["hv000"]) in cloud.published, "it alone says what it has"
     assert sum(map(len, cloud.guests.values())) == 40
     assert {one["result"] for one in found.values()} == {True}
 
@@ -196,7 +226,7 @@ def test_where_there_is_no_room_for_all_those_that_fit_are_made(tmp_path, deploy
     found, code = deploy(cloud, [f"web{n}" for n in range(5)], labels={"rack": "a"})
     assert code == 1
     assert "no host can take web0: " in found["web0"]["comment"]
-    assert cloud.jobs == {"virt.inventory": 2}
+    assert cloud.jobs == {"virt.inventory": 1}
 
 
 def test_a_name_that_may_be_on_a_silent_host_is_refused(tmp_path, deploy):
@@ -289,14 +319,48 @@ def test_a_test_names_a_key_that_is_another_machines_and_a_secret_for_an_unprove
     assert found["web1"]["comment"].startswith("priv_key: may be secret, and hv00")
 
 
+@pytest.mark.parametrize(("seed", "turns"), [(True, 4), (False, init_list.THREADS)])
 def test_a_look_at_all_hosts_is_for_as_many_guests_as_there_are_hosts(
-    tmp_path, deploy, monkeypatch
+    tmp_path, deploy, monkeypatch, seed, turns
 ):
     cloud, told = Cloud(tmp_path, 20, dead=["hv003"]), []
     each = init_list.each
     monkeypatch.setattr(init_list, "each", lambda *asked: told.append(asked[2:]) or each(*asked))
-    deploy(cloud, ["web1"], name_is_free=True)
-    assert told == [(4, 20)]
+    deploy(cloud, ["web1"], name_is_free=True, arguments={"seed": seed})
+    assert told == [(turns, 20)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shared"),
+    [
+        ({}, True), ({"graphics": {"type": "vnc", "password": "x"}}, False),
+        ({"seed": True}, False),
+    ],
+)  # fmt: skip
+def test_guests_without_a_key_or_a_secret_share_the_jobs_of_their_hosts(
+    tmp_path, deploy, monkeypatch, arguments, shared
+):
+    monkeypatch.setattr(Init, "check_secrets", lambda _init, _hosts: None)
+    cloud = Cloud(tmp_path, 3)
+    found, code = deploy(cloud, MANY[:12], arguments=arguments)
+    assert code == 0 and all(found[name]["result"] for name in MANY[:12]), found
+    fewest = min(cloud.jobs["virt.init"], cloud.jobs["virt.power"])
+    assert fewest == 12 if not shared else fewest < 12, cloud.jobs
+    assert {one["state"] for mine in cloud.guests.values() for one in mine.values()} == {"running"}
+
+
+def test_whoever_says_nothing_of_seeding_is_seeded_and_shares_no_job():
+    assert not init_list._are_light(InitRequest("web1", 1, 512, None))
+    assert init_list._are_light(InitRequest("web1", 1, 512, None, arguments={"seed": False}))
+
+
+def test_one_of_a_shared_job_that_its_host_refuses_is_made_elsewhere(tmp_path, deploy):
+    cloud = Cloud(tmp_path, 3)
+    cloud.refuses["hv001"] = "refused: hv001: another is here"
+    found, code = deploy(cloud, MANY[:9])
+    assert code == 0, found
+    assert not cloud.guests["hv001"]
+    assert {found[name]["host"] for name in MANY[:9]} == {"hv000", "hv002"}
 
 
 # -- the runner's function ----------------------------------------------------------------------

@@ -53,6 +53,13 @@ def test_a_check_says_what_a_run_does(tmp_path, verb, before, after):
     assert not checked.nothing
 
 
+def test_a_host_may_take_its_time_for_it(tmp_path):
+    """A start can wait for storage, a shutdown for the guest."""
+    cloud = cloud_with(tmp_path, OFF)
+    Lifecycle(cloud, "web1", "start").run()
+    assert "virt.power" in cloud.unhurried
+
+
 @pytest.mark.parametrize(
     ("verb", "state"), [("start", RUN), ("shutdown", OFF), ("force_off", OFF), ("pause", PAUSE)]
 )

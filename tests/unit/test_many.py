@@ -232,7 +232,7 @@ def test_what_a_guest_of_many_costs(tmp_path, deployed, hosts, guests):
     done = deployed(cloud, wishes(guests))
     assert done.complete, done.comment
     jobs, minions = cloud.jobs, cloud.minions
-    assert jobs["virt.init"] == jobs["virt.start"] == guests
+    assert jobs["virt.init"] == jobs["virt.power"] == guests
     assert jobs["virt.inventory"] == 2
     looks = [asked for fun, asked in cloud.published if fun == "virt.vm_state" and len(asked) > 1]
     assert all(len(asked) == hosts for asked in looks)
@@ -252,7 +252,7 @@ def test_each_guest_is_looked_for_after_it_was_made_and_before_it_is_started(tmp
             if fun == "virt.vm_state" and not kwarg:
                 for guest in (one for has in cloud.guests.values() for one in has):
                     seen.setdefault(guest, set()).add(host)
-            if fun == "virt.start" and seen.get(name) != set(cloud.names):
+            if fun == "virt.power" and seen.get(name) != set(cloud.names):
                 wrong.append((name, seen.get(name)))
 
     cloud.first = first

@@ -390,3 +390,28 @@ def test_a_minion_without_a_key_says_so(tmp_path, content):
         (tmp_path / "minion.pem").write_bytes(content)
     with pytest.raises(errors.OperationFailed, match=r"minion\.pem"):
         proof.sign({"pki_dir": str(tmp_path), "id": "hv1"}, JID, "virt.vm_state", {})
+
+
+def test_a_host_signs_where_cryptography_proves_every_key(minions, monkeypatch):
+    """cryptography before 39 knows no other way."""
+    real = proof.load_pem_private_key
+
+    def older(pem, password):
+        return real(pem, password)
+
+    monkeypatch.setattr(proof, "load_pem_private_key", older)
+    assert proof.proven("hv1", JID, "virt.vm_state", signed(minions), minions["hv1"][1])
+
+
+def test_a_key_with_a_password_is_one_line(minions, tmp_path):
+    key = rsa.generate_private_key(65537, 2048)
+    how = serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"secret")
+    (tmp_path / "minion.pem").write_bytes(key.private_bytes(serialization.Encoding.PEM, *how))
+    with pytest.raises(errors.OperationFailed, match="the minion's key signs what it says"):
+        proof.sign({"id": "hv1", "pki_dir": str(tmp_path)}, JID, "virt.vm_state", {})
+
+
+def test_a_proof_has_one_writing(minions):
+    found = signed(minions)
+    padded = {**found, "proof": found["proof"][:8] + "!" + found["proof"][8:]}
+    assert proof.proven("hv1", JID, "virt.vm_state", padded, minions["hv1"][1]) is None

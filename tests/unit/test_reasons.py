@@ -7,7 +7,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.answers.made import GuestKey
 from saltvirt.fleet import authorization, target
-from saltvirt.fleet.answer import FAILED, Answer, down
+from saltvirt.fleet.answer import FAILED, SILENT, Answer, down
 from saltvirt.operations import deploy, held, lock, operation, slots
 from saltvirt.operations.authorize import Authorize
 from saltvirt.operations.eject import Eject
@@ -153,17 +153,19 @@ class Says:
     def __init__(self, **answers):
         self.answers = {f"virt.{name}": said for name, said in answers.items()}
 
-    def one(self, _host, fun, _asked=None, **_options):
-        if isinstance(self.answers[fun], Exception):
-            raise self.answers[fun]
-        return self.answers[fun]
+    def one(self, host, fun, _asked=None, **_options):
+        return self.gather([host], fun)[host].get()
+
+    def gather(self, hosts, fun, _asked=None, **_options):
+        said = self.answers[fun]
+        return {host: said if isinstance(said, Answer) else Answer(host, said) for host in hosts}
 
 
 @pytest.mark.parametrize("state", ["running", "shutdown"])
 def test_when_the_answer_to_a_start_is_lost_the_guests_state_is_what_counts(tmp_path, state):
     """And a start that was answered is none before libvirt says so."""
-    lost = Says(start=errors.ConnectionFailed("hv1: no answer"), vm_state={"web1": state})
-    done = Says(start=True, vm_state={"web1": state})
+    lost = Says(power=Answer("hv1", error="no answer", kind=SILENT), vm_state={"web1": state})
+    done = Says(power={"before": "shutdown", "after": state})
     report = Report(Cloud(tmp_path), "web1", "init")
     for fleet, why in (
         (lost, "hv1: no answer"),

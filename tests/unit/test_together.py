@@ -84,6 +84,33 @@ def test_one_look_is_for_all_that_came_before_it_began(looks):
     assert len(looks.asked) == 2
 
 
+def test_of_few_hosts_those_who_come_within_a_moment_share_a_look(looks, monkeypatch):
+    looks.answers = ["found", "again"]
+    monkeypatch.setattr(together, "MOMENT_S", FOREVER_S)
+    one = together.Together(at_once=2, size=1, coming=2, wait_s=FOREVER_S)
+    with one.turn() as first, one.turn() as second:
+        waiting = [begun(first.look, Fleet())]
+        until(lambda: one._next.waiting == 1, "the first waits a moment")
+        time.sleep(0.1)
+        assert looks.asked == []
+        assert told([*waiting, begun(second.look, Fleet())]) == ["found"] * 2
+    monkeypatch.setattr(together, "MOMENT_S", 0.01)
+    one = together.Together(at_once=1, size=1, coming=9, wait_s=FOREVER_S)
+    assert told(all_look(one, 1)) == ["again"], "and no longer"
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_of_many_hosts_nobody_looks_after_a_moment(looks, monkeypatch, size):
+    looks.answers = ["found"]
+    monkeypatch.setattr(together, "MOMENT_S", 0.01)
+    one = together.Together(at_once=1, size=size, coming=9, wait_s=FOREVER_S)
+    waiting = all_look(one, size - 1)
+    until(lambda: one._next.waiting == size - 1, "they wait for one more")
+    time.sleep(0.1)
+    assert looks.asked == []
+    assert told([*waiting, *all_look(one, 1)]) == ["found"] * size
+
+
 def test_who_waits_for_others_keeps_no_connection_meanwhile(looks):
     looks.answers = ["found"]
     one, fleet = together.Together(at_once=1, size=2, coming=9, wait_s=FOREVER_S), Fleet()

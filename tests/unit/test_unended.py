@@ -39,12 +39,16 @@ class Cloud:
             else:
                 yield Answer(host, {**HOST, "guests": guests})
 
+    def gather(self, hosts, function, asked=None, **options):
+        return {host: Answer(host, self.one(host, function, asked)) for host in hosts}
+
     def one(self, host, function, asked=None, **_options):
         self.called.append((host, function))
         if function == "virt.purge" and not asked.get("test"):
             self.guests.pop(host, None)
-        if function == "virt.start":
+        if function == "virt.power":
             self.guests[host][asked["name"]] = {**WEB, "state": "running"}
+            return {"before": "shutdown", "after": "running"}
         return {
             "virt.leftovers": {"guests": {}, "migrations": {}, **self.said},
             "virt.purge": {"delete": [], "keep": {}},
@@ -111,7 +115,7 @@ def test_a_whole_one_that_was_never_started_is_started(tmp_path):
     one, known = cloud.one, []
 
     def asked(host, function, *more, **options):
-        if function == "virt.start":
+        if function == "virt.power":
             known.append(begun.of(cloud.opts, "web1").started)
         return one(host, function, *more, **options)
 
@@ -119,7 +123,7 @@ def test_a_whole_one_that_was_never_started_is_started(tmp_path):
     state = unended.start(cloud, policy.from_config(None, None), wish, "hv1", report)
     assert state == "running"
     assert known == [True], "written down before the host is told: it may have run from then on"
-    assert ("hv1", "virt.start") in cloud.called
+    assert ("hv1", "virt.power") in cloud.called
     assert begun.of(cloud.opts, "web1") is None
     with pytest.raises(errors.OperationFailed, match="on hv1 was changed meanwhile"):
         unended.start(cloud, policy.from_config(None, None), wish, "hv1", report)
@@ -142,7 +146,7 @@ def test_one_that_another_master_has_made_meanwhile_is_named_and_none_is_started
     (wish,) = (deploy.wanted(name, said, "shop") for name, said in WISH.items())
     with pytest.raises(errors.OperationFailed, match=r"more than one host: hv1 .*virt\.repair"):
         unended.start(cloud, policy.from_config(None, None), wish, "hv1", None)
-    assert ("hv1", "virt.start") not in cloud.called
+    assert ("hv1", "virt.power") not in cloud.called
     assert begun.of(cloud.opts, "web1").started is False
 
 

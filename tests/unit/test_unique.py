@@ -256,7 +256,7 @@ def test_an_init_that_is_given_up_is_written_down_until_it_is_known_what_became_
 
 
 def test_a_start_whose_answer_is_missing_is_asked_about_and_nothing_is_undone(tmp_path):
-    started = {**MAKES, "virt.start": answer.lost("hv1"), "virt.vm_state": {"web1": "running"}}
+    started = {**MAKES, "virt.power": answer.lost("hv1"), "virt.vm_state": {"web1": "running"}}
     cloud = Cloud(tmp_path, hv1=started)
     one = init(cloud)
     one.wanted.start = True
@@ -340,10 +340,11 @@ class Hosts:
                 return f"!{name} exists already"
             has[name] = "shutdown"
             return {"name": name, "pub_key": None, "disks": []}
-        if fun == "virt.start":
-            has[name] = "running"
+        if fun == "virt.power":
+            before, has[name] = has[name], "running"
             running = [one for one in self.guests.values() if one.get(name) == "running"]
             self.most = max(self.most, len(running))
+            return {"before": before, "after": "running"}
         if fun == "virt.purge":
             return {} if kwarg.get("test") else has.pop(name)
         return dict(has)

@@ -132,6 +132,23 @@ def from_return(
     return Answer(host, data=data)
 
 
+def several(whole: Answer, fun: str, calls: list[dict[str, Any]]) -> list[Answer]:
+    """The Answer to each of several calls that one job had, in their order.
+
+    whole: of that job. fun, calls: what the host was asked.
+    """
+    if whole.error is not None:
+        return [whole] * len(calls)
+    said = whole.data
+    if not isinstance(said, list) or len(said) != len(calls):
+        error = f"its answer to {fun} is not what this version expects: {len(calls)} are asked for"
+        return [Answer(whole.host, error=error, kind=BAD)] * len(calls)
+    return [
+        from_return(whole.host, one if isinstance(one, dict) else {"retcode": 1}, fun, call)
+        for one, call in zip(said, calls, strict=True)
+    ]
+
+
 def _one_line(data: Any) -> str:
     """Salt's texts for a failed function, without its decoration."""
     if not isinstance(data, str):

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import pwd
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from typing import Any, cast
 
 import salt.client
 import salt.utils.args
+import salt.utils.event
 import salt.utils.jid
 import salt.utils.user
 from salt.exceptions import SaltClientError, SaltException, SaltReqTimeoutError
@@ -106,6 +108,8 @@ class Fleet:
         # hosts that have a connection and gave no sign of life for a whole wait, with when
         self.hung: dict[str, float] = like.hung if like else {}
         self._keys: dict[str, str | None] = {}
+        self._bus: _Bus = like._bus if like else _Bus(opts)
+        self._is_first = like is None
 
     def __enter__(self) -> Fleet:
         return self
@@ -116,6 +120,8 @@ class Fleet:
     def rest(self) -> None:
         """Lets go of the connection to the master's event bus, until it is used again: what comes
         meanwhile is not kept for it."""
+        if self._is_first:
+            self._bus.rest()
         if self._client is not None:
             self._client.destroy()
             self._client = None
@@ -166,6 +172,7 @@ class Fleet:
         watch: Watch | None = None,
         quiet: Quiet | None = None,
         signed: bool = True,
+        each: list[dict[str, Any]] | None = None,
     ) -> Iterator[answer.Answer]:
         """Calls ``fun`` on the hosts; yields an Answer per host, each as it arrives.
 
@@ -184,6 +191,8 @@ class Fleet:
         quiet: (seconds, seconds, callable): called once when there was no progress for so long, or
         when it is at work for so long.
         signed: the hosts sign what they answer; guests' minions do not.
+        each: arguments of several calls, in place of kwarg: one job has them all, one after the
+        other, and answer.several reads what it answers.
         Raises ConnectionFailed when the master itself does not answer.
         """
         hosts = list(hosts)
@@ -195,7 +204,7 @@ class Fleet:
         if not hosts:
             return
         job = _Job(self, hosts, watch, quiet, signed)
-        job.publish(fun, kwarg or {})
+        job.publish(fun, kwarg or {}, each)
         limits = self._limit("stall_timeout", STALL_S), self._limit("job_timeout", JOB_S)
         yield from job.answers(_Patience(timeout_s, long, patient, *limits))
 
@@ -249,13 +258,48 @@ class Fleet:
         """What ``fun`` returned on that host. Raises as Answer.get does."""
         return self.gather([host], fun, kwarg, long=long, **options)[host].get()
 
+    def each(
+        self, host: str, fun: str, calls: list[dict[str, Any]], **options: Any
+    ) -> list[answer.Answer]:
+        """What ``fun`` said there to each of the calls, which one job has, in this order.
+
+        calls: keyword arguments of each. options: as :meth:`ask` has them. What becomes of the job
+        becomes of each call whose answer did not come.
+        """
+        [whole] = self.ask([host], fun, long=True, each=calls, **options)
+        return answer.several(whole, fun, calls)
+
     def tell(self, tag: str, data: dict[str, Any]) -> None:
         """Fires an event on the master's bus. What is told of ends as it would without: a master
         that has stopped has no bus."""
         try:
-            self.client.event.fire_event(data, tag)
+            self._bus.fire(tag, data)
         except (OSError, SaltException) as exc:
             log.warning("the event %s was not sent: %s", tag, exc)
+
+
+class _Bus:
+    """The master's event bus, for those who only tell. Threads share it: one connection is less
+    work than one each, and Salt's breaks when two use it at once."""
+
+    def __init__(self, opts: dict[str, Any]) -> None:
+        self._opts, self._lock = opts, threading.Lock()
+        self._event: Any = None
+
+    def fire(self, tag: str, data: dict[str, Any]) -> None:
+        with self._lock:
+            if self._event is None:
+                self._event = salt.utils.event.get_event(
+                    "master", sock_dir=self._opts["sock_dir"], opts=self._opts, listen=False
+                )
+            self._event.fire_event(data, tag)
+
+    def rest(self) -> None:
+        """Lets go of the connection until somebody tells something."""
+        with self._lock:
+            if self._event is not None:
+                self._event.destroy()
+                self._event = None
 
 
 @dataclass(frozen=True)
@@ -318,6 +362,7 @@ class _Job:
         self.tags = [f"salt/job/{self.jid}/ret/"]
         self.fun, self.ping = "", ""
         self.kwarg: dict[str, Any] | None = None
+        self.each: list[dict[str, Any]] | None = None
         self.unproven: set[str] = set()
         self.looked: set[str] = set()
         self.probe: _Probe | None = None
@@ -327,15 +372,17 @@ class _Job:
         self.moved = dict.fromkeys(hosts, self.started)
         self.granted_s: dict[str, float] = {}
 
-    def publish(self, fun: str, kwarg: dict[str, Any]) -> None:
-        self.fun, self.kwarg = fun, kwarg
+    def publish(
+        self, fun: str, kwarg: dict[str, Any], each: list[dict[str, Any]] | None = None
+    ) -> None:
+        self.fun, self.kwarg, self.each = fun, kwarg, each
         if self.unanswered and fun != "test.ping":
             self.ping = salt.utils.jid.gen_jid(self.fleet.opts)
             self.tags.append(f"salt/job/{self.ping}/ret/")
         for tag in self._heard():
             self.fleet.client.event.subscribe(tag)
         try:
-            self.send(fun, kwarg, self.jid)
+            self.send(fun, kwarg, self.jid, each=each)
             if self.ping:
                 self.send("test.ping", None, self.ping, self.unanswered)
         except BaseException:
@@ -351,10 +398,17 @@ class _Job:
             _unsubscribe(self.fleet, tag)
 
     def send(
-        self, fun: str, kwarg: dict[str, Any] | None, jid: str, hosts: set[str] | None = None
+        self,
+        fun: str,
+        kwarg: dict[str, Any] | None,
+        jid: str,
+        hosts: set[str] | None = None,
+        each: list[dict[str, Any]] | None = None,
     ) -> None:
         """Publishes to the hosts; default: to those that have not answered."""
-        if self.signed:
+        if each is not None:
+            fun, kwarg = proof.EACH, {"fun": fun, "each": each}
+        elif self.signed:
             fun, kwarg = proof.FUNCTION, {"fun": fun, "kwarg": kwarg or {}}
         arg = salt.utils.args.condition_input([], kwarg) if kwarg else []
         try:
@@ -414,7 +468,8 @@ class _Job:
             self.unproven.add(host)
             return
         self.waiting.discard(host)
-        yield answer.from_return(host, returned, self.fun, self.kwarg)
+        asked = self.fun if self.each is None else None
+        yield answer.from_return(host, returned, asked, self.kwarg)
 
     def proven(self, host: str, jid: str, fun: str, event: dict[str, Any]) -> dict[str, Any] | None:
         """What the host says, whether the master sees it or not; None when that is not proven."""

@@ -196,10 +196,11 @@ def _freezes(view: AgentView, policy: HaPolicy) -> bool:
 
 def _pledge(state: AgentState, view: AgentView, armed: bool) -> None:
     """Who may count on the watchdog: all who heard a beat that says that it is armed, until enough
-    have acknowledged one that says that it is not."""
+    have acknowledged one that says that it is not. Also of one that nobody needed any more before
+    they heard of it: it is armed, and is to be put at rest."""
     if armed:
         state.believed, state.unpledged = True, 0
-    if armed or not state.believed:
+    if armed or not (state.believed or view.works):
         return
     state.unpledged = state.unpledged or state.seq
     members = state.kept.registry.members

@@ -137,7 +137,9 @@ class GuestCase:
         known = self.registry.host(self.wanted.host)
         if known.state not in (UP, MAINTENANCE):
             return None
-        return self.beat(self.wanted.host, known.boot)
+        beat = self.beat(self.wanted.host, known.boot)
+        # a host says of a guest whether it is there when it acts by a registry that names it
+        return beat if beat and beat.applied >= self.record.changed > 0 else None
 
     def _first(self) -> GuestThere | None:
         beat = self._first_beat()

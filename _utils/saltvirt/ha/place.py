@@ -67,6 +67,9 @@ class Room:
         why |= dict.fromkeys(but, "it failed there")
         why |= {host: reason for host in why if (reason := self._against(name, host))}
         open_to = [self.hosts[host] for host in why if not why[host] and host in self.hosts]
+        said = [f"{host}: {reason}" for host, reason in sorted(why.items()) if reason]
+        if not self.hosts:  # a master that has just begun
+            return [], "; ".join(said) or "no host's room is known yet"
         request = facts.of_guest(_size(wanted), next(iter(self.hosts.values())))
         found = choose.choose(
             [self._without(host, name) for host in open_to],
@@ -79,7 +82,6 @@ class Room:
             )
         order = {one.host: place for place, one in enumerate(found.ranked)}
         ranked = sorted(order, key=lambda host: (*self._worse(name, host), order[host]))
-        said = [f"{host}: {reason}" for host, reason in sorted(why.items()) if reason]
         return ranked, "; ".join(said + ([found.reasons()] if found.rejected else []))
 
     def _without(self, host: facts.Host, name: str) -> facts.Host:

@@ -153,14 +153,17 @@ GUESTS = (
     Row(PLACED, "awaits_proof", RECOVERING, "its host is being fenced"),
     *(
         row
-        for state in (PLACED, RECOVERING)
+        for state in _ASKED_FOR
         for row in (
             Row(state, "is_left", RECOVERING, "its host shuts down", "release"),
             Row(state, "may_restart", RECOVERING, "it failed: once more in place", "restart"),
             Row(state, "may_relocate", RECOVERING, "it failed: once more elsewhere", "relocate"),
             Row(state, "has_failed", ERROR, "it failed as often as it may", "halt"),
-            Row(state, "has_no_storage", RECOVERING, "its host lost its storage", "pull"),
         )
+    ),
+    *(
+        Row(state, "has_no_storage", RECOVERING, "its host lost its storage", "pull")
+        for state in (PLACED, RECOVERING)
     ),
     Row(PLACED, "is_to_relocate", RECOVERING, "a person wants it elsewhere", "relocate_to"),
     Row(PLACED, "is_to_migrate", PLACED, "it is better elsewhere", "send"),

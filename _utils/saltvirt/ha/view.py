@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from saltvirt.ha.facts import ArrivedBeat, Call, Heard, Pledge
 from saltvirt.ha.policy import HaPolicy
 from saltvirt.ha.registry import Registry
 from saltvirt.placement.facts import Guest
 from saltvirt.placement.policy import PlacementPolicy
+from saltvirt.wire import Fact, untold
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,9 +28,11 @@ OFF, ON, TIMED_OUT = "off", "on", "timed out"
 
 
 @dataclass(frozen=True)
-class GuestWanted:
+class GuestWanted(Fact):
     """A guest that a person gave to high availability. host: where it was then. size: as placement
     counts it. leased: its disks have a lease that only one host can hold."""
+
+    NAMED_BY: ClassVar[str] = "name"
 
     name: str
     host: str = ""
@@ -39,11 +42,11 @@ class GuestWanted:
     relocates: int = 1
     failback: bool = True
     leased: bool = False
-    size: Guest = field(default_factory=lambda: Guest("", vcpus=1, memory_kib=1024**2))
+    size: Guest = untold(Guest("", vcpus=1, memory_kib=1024**2))
 
 
 @dataclass(frozen=True)
-class GuestRule:
+class GuestRule(Fact):
     """Guests together or apart, or on these hosts, with ranks. strict: or else the guest stays
     down."""
 
@@ -54,7 +57,7 @@ class GuestRule:
 
 
 @dataclass(frozen=True)
-class Wish:
+class Wish(Fact):
     """A person wants a guest on a host. number: rises with each wish."""
 
     number: int
@@ -104,7 +107,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class MasterKept:
+class MasterKept(Fact):
     """What must be on the master's disk before its calls go out."""
 
     term: int = 0

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import stat
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors, units
 from saltvirt.images import confined, header
@@ -18,6 +20,10 @@ _CHECK_S = 3600
 _CHECK_MEMORY = 4 * 1024**3  # it counts the clusters
 _MOST_SNAPSHOTS = 1000  # QEMU reads all of them each time
 _REFUSED = ("qed", "qcow")
+# what qemu-img has told this process of files that had not changed for so long: what they were,
+# and when it found them unused, which is true for a moment
+_UNCHANGED_S, _UNUSED_S = 2, 5
+_opened: dict[tuple[str, str], _Opened] = {}
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,22 @@ class ImageInfo:
     backing_format: str | None = None
     snapshots: int = 0
     files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A file that was opened. identity: as _identity has it. unused_s: when nobody wrote to it, by
+    the monotonic clock."""
+
+    identity: tuple[int, ...]
+    info: dict[str, Any]
+    unused_s: float | None
+
+    def tells(self, identity: tuple[int, ...] | None, unused: bool) -> bool:
+        """Whether it need not be opened again."""
+        since = self.unused_s
+        still = since is not None and time.monotonic() - since < _UNUSED_S
+        return self.identity == identity and (still or not unused)
 
 
 def _inside(name: str, image: str, folders: Iterable[str]) -> str:
@@ -116,10 +138,7 @@ def inspect(
             f"{path} names the backing file {found.backing}: a guest could have written that to a "
             "raw disk. If it is yours, make it whole with qemu-img convert"
         )
-    share = [] if unused else ["-U"]
-    argv = ["qemu-img", "info", "--output=json", *share, "-f", found.format, path]
-    out = confined.run(argv, f"open image {path}", errors.ImageError, reads=[path])
-    info = json.loads(out)
+    info = _told(path, found.format, unused)
     return ImageInfo(
         path=path,
         format=found.format,
@@ -130,6 +149,33 @@ def inspect(
         snapshots=found.snapshots,
         files=(path, *below),
     )
+
+
+def _told(path: str, format: str, unused: bool) -> dict[str, Any]:
+    """What ``qemu-img info`` tells. For the guests of one image that a job makes it is opened once;
+    a guest that begins to write to it meanwhile is refused its start, or refuses theirs, by QEMU's
+    own locks."""
+    before, now_s = _identity(path), time.monotonic()
+    known = _opened.get((path, format))
+    if known is not None and known.tells(before, unused):
+        return known.info
+    share = [] if unused else ["-U"]
+    argv = ["qemu-img", "info", "--output=json", *share, "-f", format, path]
+    found: dict[str, Any] = json.loads(
+        confined.run(argv, f"open image {path}", errors.ImageError, reads=[path])
+    )
+    if before is not None and before == _identity(path):
+        _opened[path, format] = _Opened(before, found, now_s if unused else None)
+    return found
+
+
+def _identity(path: str) -> tuple[int, ...] | None:
+    """What changes when a file does; None of a device, and of a file that was just changed: its
+    times are too coarse to tell a change that follows at once."""
+    at_s, found = time.time(), os.stat(path)
+    if not stat.S_ISREG(found.st_mode) or not 0 < found.st_ctime < at_s - _UNCHANGED_S:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def check(path: str, format: str | None, files: Collection[str] = ()) -> None:

@@ -156,7 +156,7 @@ def plan(
     # of those of one size the alike ones follow each other: less is looked at anew
     for wanted, request in sorted(
         requests,
-        key=lambda pair: (-pair[1].memory_kib, kind_of(pair[0]), pair[1].groups, pair[0].name),
+        key=lambda pair: (-pair[1].memory_kib, kind_of(pair[0]), pair[1].groups, pair[1].name),
     ):
         name = wanted.name
         found.unlisted.pop(name, None)

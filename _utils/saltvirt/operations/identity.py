@@ -14,7 +14,7 @@ from saltvirt.fleet.answer import DOWN
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
-from saltvirt.operations import away, find, hints, inventory, lock, purge, unique
+from saltvirt.operations import away, find, hints, inventory, keepers, lock, purge, unique
 from saltvirt.operations.begun import Begun
 from saltvirt.operations.init import deliver, handed_in, naming_what_stays
 from saltvirt.operations.operation import Checked, Reasons, Result
@@ -65,6 +65,7 @@ class _NewName(abc.ABC):
         self._other_name()
         with lock.guest(opts, self.name, self.function), lock.guest(opts, self.new, self.function):
             try:
+                keepers.refuse(opts, self.name)
                 yield
             except errors.VirtError as exc:
                 self.report.failed(exc)
@@ -84,6 +85,8 @@ class _NewName(abc.ABC):
         for name in (self.name, self.new):
             with reasons:
                 lock.refuse_taken(self.fleet.opts, name)
+        with reasons:
+            keepers.refuse(self.fleet.opts, self.name)
 
     def _look(self, reasons: Reasons) -> tuple[str, dict[str, Any], dict[str, Any]]:
         """(host, the arguments for it without ``test``, what it would do)."""

@@ -12,12 +12,15 @@ from typing import Any
 from saltvirt import errors, names, settings, units
 from saltvirt.answers.guests import Leftovers
 from saltvirt.answers.made import GuestKey, Made
+from saltvirt.answers.power import Power
 from saltvirt.fleet import authorization, pillars, secret, target
 from saltvirt.fleet.answer import BAD, DOWN, LOST, SILENT, Answer
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import explain, find, hints, inventory, lock, purge, slots, unique, wait
 from saltvirt.operations.begun import Begun
+from saltvirt.operations.joint import Alone, Jobs
+from saltvirt.operations.lifecycle import RUNNING, VERBS
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.picture import Picture, others_keys
 from saltvirt.operations.report import Report
@@ -183,7 +186,7 @@ class Init:
     started and did not answer in time stays: somebody will want to look at it.
 
     picture: where the guest was placed as one of many, and its name found free; None: all hosts are
-    asked. look: as unique.resolve takes it.
+    asked. look: as unique.resolve takes it. jobs: how its host is asked.
     """
 
     def __init__(
@@ -194,8 +197,9 @@ class Init:
         report: Report,
         picture: Picture | None = None,
         look: unique.Look = find.locations,
+        jobs: Jobs | None = None,
     ) -> None:
-        self.picture, self.look = picture, look
+        self.picture, self.look, self.jobs = picture, look, jobs or Alone()
         self.fleet = fleet
         self.policy = policy
         self.wanted = wanted
@@ -254,7 +258,8 @@ class Init:
 
     def deploying(self) -> contextlib.AbstractContextManager[slots.Slots]:
         """One of the slots for deployments, as a context manager."""
-        return slots.deploying(self.fleet.opts, self.queued, f"virt.init of {self.wanted.name}")
+        what = f"virt.init of {self.wanted.name}"
+        return self.jobs.deploying(self.fleet.opts, self.queued, what)
 
     def queued(self, why: str) -> None:
         """Says that this one has to wait for others."""
@@ -432,7 +437,7 @@ class Init:
         )  # fmt: skip
         begun.starting()
         by = self.policy if self.wanted.start else None
-        state = deliver(self.fleet, self.report, host, name, start_by=by)
+        state = deliver(self.fleet, self.report, host, name, start_by=by, jobs=self.jobs)
         return Placed(host, state, made)
 
     def make_on(self, host: str, asked: dict[str, Any]) -> GuestKey:
@@ -440,9 +445,7 @@ class Init:
         name = self.wanted.name
         watch = (f"{self.report.tag}/", self.report.host_says)
         quiet = (slots.QUIET_S, slots.place_s(self.fleet.opts), self.idle)
-        [answer] = self.fleet.gather(
-            [host], "virt.init", asked, long=True, watch=watch, quiet=quiet
-        ).values()
+        answer = self.jobs.ask(self.fleet, host, "virt.init", asked, watch, quiet)
         if answer.kind == DOWN:  # it was told nothing
             raise errors.Refused(f"{host}: {answer.error}")
         if answer.kind in (SILENT, BAD):
@@ -603,29 +606,43 @@ def deliver(
     name: str,
     *,
     start_by: PlacementPolicy | None = None,
+    jobs: Jobs | None = None,
 ) -> str:
     """What follows when a host has made a guest: its start, libvirt's word for its state.
 
-    start_by: the placement policy by which it is started; None: it is not. Raises OperationFailed,
-    NoRoom.
+    start_by: the placement policy by which it is started; None: it is not. jobs: how the host is
+    asked to start it. Raises OperationFailed, NoRoom.
     """
     if start_by:
-        _start(fleet, host, name, start_by)
-    state: str = fleet.one(host, "virt.vm_state", {"vm_": name}).get(name)
-    if start_by and state != "running":
+        state = _started(fleet, host, name, start_by, jobs or Alone())
+    else:
+        state = _state(fleet, host, name)
+    if start_by and state != RUNNING:
         raise errors.OperationFailed(f"{host}: {name} was started but libvirt says {state}")
     report.step("done", f"{name}: {state}", host=host, state=state)
     return state
 
 
-def _start(fleet: Fleet, host: str, name: str, policy: PlacementPolicy) -> None:
-    """Starts it; when the host's answer is missing, its state is what counts."""
-    asked = {"name": name, "placement": account.terms(None, policy).to_answer()}
+def _started(fleet: Fleet, host: str, name: str, policy: PlacementPolicy, jobs: Jobs) -> str:
+    """Starts it: its state after that; when the host's answer is missing, it is asked for that."""
+    asked = {
+        "name": name, "verb": "start", "when": [*VERBS["start"].before],
+        "placement": account.terms(None, policy).to_answer(),
+    }  # fmt: skip
     try:
-        fleet.one(host, "virt.start", asked, long=True)
+        told = Power.from_answer(jobs.ask(fleet, host, "virt.power", asked).get(), host)
     except errors.ConnectionFailed:
-        if fleet.one(host, "virt.vm_state", {"vm_": name}).get(name) != "running":
+        if _state(fleet, host, name) != RUNNING:
             raise
+        return RUNNING
+    if told.before is None:
+        raise errors.OperationFailed(f"{host}: {name} is no longer there")
+    return told.after or told.before
+
+
+def _state(fleet: Fleet, host: str, name: str) -> str:
+    found: str = fleet.one(host, "virt.vm_state", {"vm_": name}).get(name)
+    return found
 
 
 def refusals_text(refusals: list[str]) -> str:

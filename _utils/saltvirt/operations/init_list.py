@@ -3,13 +3,16 @@ made at once. One that fails does not stop the others."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from saltvirt import errors
+from saltvirt.fleet import secret
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.progress import Screen
 from saltvirt.operations import lock
 from saltvirt.operations.init import Init, InitRequest, check_name, nowhere, planned
+from saltvirt.operations.joint import Alone, Jobs, Joint
 from saltvirt.operations.operation import Reasons, Result, Several
 from saltvirt.operations.picture import Picture
 from saltvirt.operations.report import OneByOne, Report
@@ -18,12 +21,16 @@ from saltvirt.placement import facts
 from saltvirt.placement.policy import PlacementPolicy
 from saltvirt.spec import one as of_one
 
+# of guests that share jobs so many are under way; their turns are the jobs'
+THREADS = 60
+
 
 class InitList:
     """Deploys guests that differ in their names alone, each as Init does.
 
     wishes: an InitRequest of each. at_once: so many are made at a time. screen: where steps are
     shown. A host that refuses meanwhile is asked for what it has, it alone, and passed over.
+    Guests that get no key, and so are made in moments, share the jobs of their hosts.
     """
 
     def __init__(
@@ -36,6 +43,8 @@ class InitList:
     ) -> None:
         self.fleet, self.policy, self.wishes = fleet, policy, wishes
         self.at_once, self.screen = at_once, screen
+        self.joint = Joint(at_once) if _are_light(wishes[0]) else None
+        self.jobs: Jobs = self.joint or Alone()
 
     def check(self) -> Several:
         """Where each would be made, or why not. Their hosts are not asked whether they could."""
@@ -55,11 +64,15 @@ class InitList:
             except errors.VirtError as exc:
                 parts[wanted.name] = _failed(wanted, exc)
 
+        if self.joint:
+            self.joint.coming = Counter(filter(None, (picture.host_of(w.name) for w in placed)))
+
         def make(wanted: InitRequest, turn: Turn) -> Result:
             return self._make(wanted, picture, turn)
 
         known = len(hosts) + len(picture.unreachable)
-        for wanted, done in each(placed, make, self.at_once, known):
+        turns = THREADS if self.joint else self.at_once
+        for wanted, done in each(placed, make, turns, known):
             try:
                 parts[wanted.name] = done.result()
             except errors.VirtError as exc:
@@ -78,7 +91,7 @@ class InitList:
         for question in first.questions():
             question()
         self.fleet.hosts(first.host)
-        return Picture(self.fleet, self.policy)
+        return Picture(self.fleet, self.policy, first)
 
     def _checked(self, wanted: InitRequest, picture: Picture, hosts: list[facts.Host]) -> Result:
         reasons = Reasons()
@@ -116,10 +129,15 @@ class InitList:
     def _make(self, wanted: InitRequest, picture: Picture, turn: Turn) -> Result:
         with Fleet(self.fleet.opts, like=self.fleet) as fleet:
             report = self._report(fleet, wanted)
-            return Init(fleet, self.policy, wanted, report, picture, turn.look).run()
+            return Init(fleet, self.policy, wanted, report, picture, turn.look, self.jobs).run()
 
     def _report(self, fleet: Fleet, wanted: InitRequest) -> Report:
         return Report(fleet, wanted.name, "init", OneByOne(self.screen))
+
+
+def _are_light(wanted: InitRequest) -> bool:
+    """Nothing of it is anybody's alone: no key that comes in while it is made, no secret."""
+    return not wanted.arguments.get("seed", True) and not secret.split(wanted.for_host())[1]
 
 
 def _failed(wanted: InitRequest, error: errors.VirtError) -> Result:

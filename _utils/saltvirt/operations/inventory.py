@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from saltvirt import errors
+from saltvirt.fleet.answer import Answer
 from saltvirt.fleet.client import Fleet
 from saltvirt.placement import account, choose, facts
 from saltvirt.placement.policy import PlacementPolicy
@@ -30,18 +31,27 @@ def gather(
     found, unreachable = [], {}
     asked = {"guest": guest} if guest else None
     for answer in fleet.ask(hosts or fleet.hosts(), "virt.inventory", asked, patient=patient):
-        if answer.error is not None:
-            unreachable[answer.host] = answer.error
-            continue
-        try:
-            found.append(_reckoned(facts.host_from_inventory(answer.host, answer.data)))
-        except errors.BadAnswer as exc:
-            unreachable[answer.host] = f"{exc.text}: {OTHER_VERSION.format(host=answer.host)}"
-        except errors.InvalidInput as exc:  # what its own configuration has wrong
-            unreachable[answer.host] = exc.text
-        except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):
-            unreachable[answer.host] = OTHER_VERSION.format(host=answer.host)
+        one = told(answer)
+        if isinstance(one, facts.Host):
+            found.append(one)
+        else:
+            unreachable[answer.host] = one
     return account.joined(sorted(found, key=lambda h: h.name)), unreachable
+
+
+def told(answer: Answer) -> facts.Host | str:
+    """The facts.Host that a host told of itself, without what it shares with others; or why it is
+    none."""
+    if answer.error is not None:
+        return answer.error
+    try:
+        return _reckoned(facts.host_from_inventory(answer.host, answer.data))
+    except errors.BadAnswer as exc:
+        return f"{exc.text}: {OTHER_VERSION.format(host=answer.host)}"
+    except errors.InvalidInput as exc:  # what its own configuration has wrong
+        return exc.text
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):
+        return OTHER_VERSION.format(host=answer.host)
 
 
 def _reckoned(host: facts.Host) -> facts.Host:

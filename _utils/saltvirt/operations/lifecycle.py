@@ -9,7 +9,7 @@ from saltvirt import errors, names
 from saltvirt.answers.power import Power
 from saltvirt.fleet.answer import DOWN
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import alone, begun, find, hints
+from saltvirt.operations import alone, begun, find, hints, keepers
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.placement import account, policy
 
@@ -146,6 +146,8 @@ class Lifecycle:
         """What state it would have; of a start also whether its host would admit it."""
         name, reasons = self.name, Reasons()
         with reasons:
+            with reasons:
+                keepers.refuse(self.fleet.opts, names.guest(name))
             found = plan(self.fleet, name, self.verb, self.host, reasons)
             if self.verb == "start" and not found.nothing:
                 asked = {**_start(self.fleet, name, self.options), "test": True}
@@ -162,6 +164,7 @@ class Lifecycle:
     def run(self) -> Result:
         """Raises NotFound, InvalidInput, OperationFailed, NoRoom."""
         name = names.guest(self.name)
+        keepers.refuse(self.fleet.opts, name)
         done = self._where_last_seen(name) if _one_will_do(self.verb, self.host) else None
         if done:
             return done

@@ -14,7 +14,7 @@ from saltvirt.answers.migration import Migratable, Moved, Recovered, of_migrate
 from saltvirt.fleet.answer import Answer
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import find, inventory, lock, moves, slots, target_leftovers
+from saltvirt.operations import find, inventory, keepers, lock, moves, slots, target_leftovers
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.report import Report
 from saltvirt.placement import account, choose, facts
@@ -275,6 +275,8 @@ class Migrate:
         with reasons:
             with reasons:
                 lock.refuse_taken(self.fleet.opts, names.guest(name))
+            with reasons:
+                keepers.refuse(self.fleet.opts, names.guest(name))
             source, target, found = self._plan()
             if found and not found.migratable:
                 why = (*reasons.words, *found.reasons)
@@ -329,6 +331,7 @@ class Migrate:
         self.fleet.hosts(self.target)  # an unknown target is said before anything is asked
         with lock.guest(self.fleet.opts, name, "virt.migrate"):
             try:
+                keepers.refuse(self.fleet.opts, name)
                 self.request = request_of(self.target, self.options, self.others)
                 return self._migrate()
             except errors.VirtError as exc:

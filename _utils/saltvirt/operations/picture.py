@@ -30,16 +30,20 @@ class Picture:
     """The hosts that answered; several threads may place guests in it.
 
     unreachable: host to why it did not answer. files: what the files of those tell of names.
+    first: a guest to place, where one is known: the hosts are asked for what it takes as well.
     """
 
-    def __init__(self, fleet: Fleet, policy: PlacementPolicy) -> None:
-        hosts, self.unreachable = inventory.gather(fleet, fleet.hosts(), patient=True)
+    def __init__(
+        self, fleet: Fleet, policy: PlacementPolicy, first: InitRequest | None = None
+    ) -> None:
+        asked = first.for_all() if first else None
+        hosts, self.unreachable = inventory.gather(fleet, fleet.hosts(), asked, patient=True)
         self.files = find.Files([*self.unreachable])
         self._policy, self._choices = policy, choose.Choices(policy)
         self._cloud = {host.name: host for host in hosts}
         # what guests of a kind take of each host, and of which kind the hosts are told now
-        self._needs: dict[str, dict[str, facts.Needs | None]] = {}
-        self._kind = ""
+        self._kind = kind_of(first) if first else ""
+        self._needs = {self._kind: {host.name: host.needs for host in hosts}}
         self._placed: dict[str, _Placed] = {}
         self._told: set[str] = set()
         self._lock = threading.Lock()

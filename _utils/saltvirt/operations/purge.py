@@ -10,7 +10,7 @@ from saltvirt.answers.removal import RemovalPlan
 from saltvirt.fleet import syndic
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import away, begun, find, hints, lock, proof
+from saltvirt.operations import away, begun, find, hints, keepers, lock, proof
 from saltvirt.operations.operation import Checked, Reasons, Result
 
 
@@ -94,6 +94,8 @@ class Purge:
             name = names.guest(self.name)
             with reasons:
                 lock.refuse_taken(self.fleet.opts, name)
+            with reasons:
+                keepers.refuse(self.fleet.opts, name)
             host, _ = find.locate(self.fleet, name)
             found = plan(self.fleet, host, name)
             goes, why = self._key(host)
@@ -109,6 +111,7 @@ class Purge:
         """Raises NotFound, OperationFailed."""
         fleet, name = self.fleet, names.guest(self.name)
         with lock.guest(fleet.opts, name, "virt.purge"):
+            keepers.refuse(fleet.opts, name)
             host, _ = find.locate(fleet, name)
             if self.on not in (None, host):
                 raise errors.OperationFailed(f"{name} is on {host} now, not on {self.on}: it stays")

@@ -17,8 +17,9 @@ Made = TypeVar("Made")
 
 # a look at all hosts is for so many guests, when so many come; but nobody waits longer for others
 MOST, WAIT_S = 20, 30
-# of few hosts a look costs little, and nobody waits for it: it is for a guest of so many hosts
-_HOSTS = 5
+# of few hosts a look costs little, and nobody waits for it longer than a moment: it is for a guest
+# of so many hosts
+_HOSTS, MOMENT_S = 5, 0.5
 
 
 def size_for(hosts: int) -> int:
@@ -62,7 +63,8 @@ class Together:
 
     def __init__(self, at_once: int, size: int, coming: int, wait_s: float = WAIT_S) -> None:
         self._turns = threading.Semaphore(at_once)
-        self._size, self._wait_s, self._coming = size, wait_s, coming
+        self._size, self._coming = size, coming
+        self._wait_s = wait_s if size > 1 else min(wait_s, MOMENT_S)
         self._changed = threading.Condition()
         self._next, self._looking = _Look(), False
 
@@ -106,7 +108,7 @@ class Together:
 
     def _all_there(self, mine: _Look) -> bool:
         """Whether nobody else is waited for."""
-        return mine.waiting >= self._size or self._coming <= 0
+        return self._coming <= 0 or mine.waiting >= self._size > 1
 
 
 class Turn:

@@ -131,11 +131,11 @@ class Counter:
         found = re.findall(r"counter (\d+)\r?\n", text)
         return int(found[-1]) if found else -1
 
-    def counts_on(self, host):
+    def counts_on(self, host, timeout_s=20):
         """Waits until it has counted on there."""
         before = self.number(host)
         self.lab.wait(
-            lambda: self.number(host) > max(before, 0), f"{self.name} counts on {host}", 20
+            lambda: self.number(host) > max(before, 0), f"{self.name} counts on {host}", timeout_s
         )
 
     def states(self):

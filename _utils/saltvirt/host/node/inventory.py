@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 from saltvirt import errors, settings
+from saltvirt.host.capabilities import raw
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import lookup, placement_facts, stats
 from saltvirt.host.domain.metadata import of_tree
@@ -34,7 +35,7 @@ def read(conn: libvirt.virConnect, get: Callable[..., Any], images_folder: str) 
 
 def _read(conn: libvirt.virConnect, get: Callable[..., Any], images_folder: str) -> facts.Inventory:
     arch, memory_mib, cpus, *_ = conn.getInfo()
-    capabilities = ElementTree.fromstring(conn.getCapabilities())
+    capabilities = ElementTree.fromstring(raw.read(conn))
     stores = Stores(conn)
     guests = _guests(conn, stores)
     arriving = _arriving(guests, stores)

@@ -9,13 +9,75 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from saltvirt import settings
 from saltvirt.host.domain import guest_lock
 from saltvirt.images import locks
+
+# a step of a job that makes many guests is told after so long at most, with those of that time
+HOLD_S = 0.5
+
+Send = Callable[[str, dict[str, Any]], Any]
+SendAll = Callable[[list[tuple[str, dict[str, Any]]]], Any]
+
+
+class _Held:
+    """Events that go out in one word: each of its own costs minion and master more than most steps
+    do."""
+
+    def __init__(self, send_all: SendAll) -> None:
+        self._send_all, self._lock = send_all, threading.Lock()
+        self._events: list[tuple[str, dict[str, Any]]] = []
+        self._timer: threading.Timer | None = None
+
+    def tell(self, tag: str, data: dict[str, Any]) -> None:
+        with self._lock:
+            self._events.append((tag, data))
+            if self._timer is None:
+                self._timer = threading.Timer(HOLD_S, self.flush)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def flush(self) -> None:
+        """In their order: one that sends goes on before another begins."""
+        with self._lock:
+            events, self._events, self._timer = self._events, [], None
+            if events:
+                self._send_all(events)
+
+    def end(self) -> None:
+        timer = self._timer
+        if timer is not None:
+            timer.cancel()
+        self.flush()
+
+
+_held: list[_Held] = []
+
+
+@contextlib.contextmanager
+def together(send_all: SendAll) -> Iterator[None]:
+    """In the block the events of steps are told some at a time. send_all: sends a list of tags and
+    data; it does not raise."""
+    one = _Held(send_all)
+    _held.append(one)
+    try:
+        yield
+    finally:
+        _held.remove(one)
+        one.end()
+
+
+def tell(send: Send, tag: str, data: dict[str, Any]) -> None:
+    """The event of a step. send: Salt's ``event.send``."""
+    if _held:
+        _held[-1].tell(tag, data)
+    else:
+        send(tag, data)
 
 
 def folder(get: Callable[..., Any]) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from saltvirt.design import domain
 from saltvirt.design.caps import parse
 from saltvirt.design.context import Given
+from saltvirt.host.capabilities import raw
 from saltvirt.host.connection import libvirt
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def caps_for(conn: libvirt.virConnect, spec: GuestSpec) -> Caps:
     Salt's users write ``kvm`` for whatever QEMU runs: on a host without KVM the spec's
     hypervisor becomes the best that the host has.
     """
-    found = parse(conn.getCapabilities())
+    found = parse(raw.read(conn))
     if spec.hypervisor == "kvm" and "kvm" not in found.virt_types and "qemu" in found.virt_types:
         spec.hypervisor = None
     guest, virt_type = found.choose(spec.arch, spec.os_type, spec.hypervisor)
@@ -34,7 +35,7 @@ def caps_for(conn: libvirt.virConnect, spec: GuestSpec) -> Caps:
 
 def caps_of(conn: libvirt.virConnect, there: Domain) -> Caps:
     """The host's Caps, with the domain capabilities for a guest that is there (xml Domain)."""
-    found = parse(conn.getCapabilities())
+    found = parse(raw.read(conn))
     guest, virt_type = found.choose(there.os.arch, there.os.type, there.type)
     return _with_domain(conn, found, guest, virt_type, there.os.machine)
 

@@ -62,7 +62,7 @@ class Minion:
             if not masterless:
                 steps.made(where, data.get("within_s", 0))
                 data.update(id=name, guest=name, message=message)
-                self.functions["event.send"](f"salt/virt/{name}/{verb}/{step}", data)
+                steps.tell(self.functions["event.send"], f"salt/virt/{name}/{verb}/{step}", data)
 
         return fire
 

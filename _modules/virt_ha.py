@@ -1,0 +1,62 @@
+"""
+High availability's agent on this hypervisor: docs/ha.md.
+"""
+
+import dataclasses
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+from saltvirt.haagent import install
+
+__virtualname__ = "virt"
+
+
+def __virtual__():
+    return __virtualname__
+
+
+def ha_install(test=False):
+    """
+    The agent of high availability as a service of this host: ``salt-virt-ha.service``, a program
+    of one file that the distribution's own Python runs, with its binding of libvirt. It does not
+    start before it has settings (``virt.ha_settings``). An agent at work goes on by the new
+    program; its watchdog stays armed, guests run on.
+
+    :param test: only tell what would change
+
+    :return: ``changes``: file or service to what was done with it; ``comment``
+
+    :raises OperationFailed: the new program cannot be run here; the old one stays
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' virt.ha_install
+    """
+    return dataclasses.asdict(install.install(next(iter(saltvirt.__path__)), test))
+
+
+def ha_settings(settings, test=False):
+    """
+    Writes the agent's settings to ``/etc/salt-virt/ha.json``, and starts it, or has it go on by
+    them. All hosts must have the same members, masters and policy.
+
+    :param settings: a dict: ``host`` (this minion's id, as in its certificate), ``members`` (all
+        hosts, each with its address or ``ADDRESS:PORT``), ``masters`` (names in the certificates
+        of masters), ``port`` (16516), ``watchdog`` (a device, or null), ``pools`` (folders of
+        file systems that hosts share), ``policy`` (settings of docs/ha.md)
+    :param test: only tell what would change
+
+    :return: ``changes``: file or service to what was done with it; ``comment``
+
+    :raises InvalidInput: with all that is wrong; nothing was changed
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.ha_settings '{host: hyper1, members: {hyper1: 10.0.0.1, hyper2: 10.0.0.2}}'
+    """
+    return dataclasses.asdict(install.configure(settings, test))

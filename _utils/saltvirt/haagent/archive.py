@@ -1,0 +1,78 @@
+"""The agent's program as one file: the part of the library that it needs, run by any Python."""
+
+from __future__ import annotations
+
+import ast
+import io
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+_MAIN = """\
+import sys
+
+from saltvirt.haagent.__main__ import main
+
+sys.exit(main(sys.argv[1:]))
+"""
+# the package itself in there: no update changes it under a process that runs
+_PACKAGE = '''\
+"""The part of Salt Virt that the agent of high availability needs."""
+
+
+def check():
+    """It is never old."""
+'''
+_ROOTS = ("haagent/__main__.py",)
+_WHEN = (1980, 1, 1, 0, 0, 0)
+
+
+def made(library: str | Path) -> bytes:
+    """The archive. library: the folder of the package saltvirt. Same files, same bytes."""
+    home = Path(library)
+    files = {"__main__.py": _MAIN.encode(), "saltvirt/__init__.py": _PACKAGE.encode()}
+    for path in needed(home):
+        files[f"saltvirt/{path.relative_to(home)}"] = path.read_bytes()
+    found = io.BytesIO()
+    with zipfile.ZipFile(found, "w") as archive:
+        for name in sorted(files):
+            info = zipfile.ZipInfo(name, _WHEN)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(info, files[name])
+    return found.getvalue()
+
+
+def needed(home: Path) -> set[Path]:
+    """The files that the program imports, and those that they import."""
+    found: set[Path] = set()
+    waiting = [home / root for root in _ROOTS]
+    while waiting:
+        path = waiting.pop()
+        if path in found:
+            continue
+        found.add(path)
+        for name in _imported(path):
+            waiting += _files(home, name)
+    return found
+
+
+def _imported(path: Path) -> Iterator[str]:
+    """Names of ours that a file imports, a name within a module among them."""
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def _files(home: Path, name: str) -> Iterator[Path]:
+    """The file of a module of ours, and those of the packages that it is in."""
+    top, *rest = name.split(".")
+    if top != "saltvirt" or not rest:
+        return
+    for end in range(1, len(rest) + 1):
+        at = home.joinpath(*rest[:end])
+        for path in (at / "__init__.py", at.with_name(f"{at.name}.py")):
+            if path.is_file():
+                yield path

@@ -1,0 +1,341 @@
+"""libvirt: what it has, seen again and again on a thread of its own, and what is done with guests,
+each act on its own thread. A libvirt that hangs keeps neither the watchdog nor a beat waiting."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+from saltvirt import errors
+from saltvirt.ha.facts import ALIVE, FAILED, STARTING
+from saltvirt.haagent import definitions
+from saltvirt.haagent.copies import Copies, Copy, Seen, Snapshot
+from saltvirt.haagent.definitions import Definition, Definitions
+from saltvirt.host import connection
+from saltvirt.host.connection import libvirt
+from saltvirt.host.domain import guest_lock
+
+log = logging.getLogger(__name__)
+
+_ALIVE_EVERY_S, _ALIVE_TIMES = 5, 5
+_LOCK_WAIT_S = 5
+# a server of storage keeps the locks of a host that is cut off: NFS 4 for 90 s, GlusterFS for 42 s
+_DISK_WAIT_S, _DISK_AGAIN_S = 100, 1
+PRESS_AGAIN_S = 10
+_DEFINITIONS_EVERY_S = 10
+# virDomainState: running, blocked, paused, in shutdown, suspended; shut off, crashed
+_ACTIVE, _PAUSED, _OFF, _CRASHED = (1, 2, 3, 4, 7), 3, 5, 6
+# virDomainPausedReason of one that waits for a migration; virDomainShutoffReason of a crash
+_COMING, _OFF_CRASHED = (2, 11), 3
+
+
+@dataclass(frozen=True)
+class Where:
+    """uri: libvirt's. locks: the folder of the guests' locks. patience_s: a guest that is asked to
+    shut down is powered off after that. beat_s: between two looks."""
+
+    uri: str
+    locks: str
+    patience_s: float
+    beat_s: float = 1
+
+
+class Guests:
+    """The guests of this host's libvirt. kept: definitions that masters told. clock: of this
+    boot."""
+
+    def __init__(
+        self, where: Where, copies: Copies, kept: Definitions, clock: Callable[[], float]
+    ) -> None:
+        connection.require_binding()
+        self.where, self.copies, self.kept, self._clock = where, copies, kept, clock
+        self.names: frozenset[str] = frozenset()
+        self.on_definition: Callable[[Definition], None] = lambda found: None
+        self._told: dict[str, str] = {}
+        self._told_s = 0.0
+        self._conn: libvirt.virConnect | None = None
+        self._busy: set[tuple[str, str]] = set()
+        self._asked: dict[str, float] = {}
+        self._unwanted: set[str] = set()
+        self._guard = threading.Lock()
+        self._wake, self._ends = threading.Event(), False
+        self._said = ""
+
+    def begin(self) -> None:
+        """Looks from now on, on a thread of its own."""
+        connection.keep_events_running()
+        threading.Thread(target=self._watch, name="libvirt", daemon=True).start()
+
+    def end(self) -> None:
+        """It looks no more."""
+        self._ends = True
+        self._wake.set()
+
+    # what it sees
+
+    def _watch(self) -> None:
+        while not self._ends:
+            try:
+                self._look(self._connected())
+                self._say("libvirt answers")
+            except (libvirt.libvirtError, errors.VirtError, OSError) as exc:
+                self._say(f"libvirt: {exc}")
+                self._close()
+            self._wake.wait(self.where.beat_s)
+            self._wake.clear()
+
+    def _connected(self) -> libvirt.virConnect:
+        if self._conn is None:
+            conn = libvirt.open(self.where.uri)
+            with contextlib.suppress(libvirt.libvirtError):  # the test driver has none
+                conn.setKeepAlive(_ALIVE_EVERY_S, _ALIVE_TIMES)
+            self._conn = conn
+        return self._conn
+
+    def _close(self) -> None:
+        conn, self._conn = self._conn, None
+        with contextlib.suppress(libvirt.libvirtError):
+            if conn is not None:
+                conn.close()
+
+    def _look(self, conn: libvirt.virConnect) -> None:
+        at_s = self._clock()
+        domains = {one.name: one for one in map(seen, conn.getAllDomainStats(1))}
+        names = self.names
+        self.copies.look(Snapshot(at_s, domains), names, self._clock())
+        for name in [name for name in self._asked if not self._is_alive(name)]:
+            del self._asked[name]
+        here = [name for name in names if name in domains]
+        if self._clock() - self._told_s >= _DEFINITIONS_EVERY_S:
+            self._told_s = self._clock()
+            self._tell_definitions(conn, here)
+        else:  # a guest that was just given: its host may die now
+            self._tell_definitions(conn, [name for name in here if name not in self._told])
+
+    def _is_alive(self, name: str) -> bool:
+        copy = self.copies.get(name)
+        return copy is not None and copy.state in ALIVE
+
+    def _tell_definitions(self, conn: libvirt.virConnect, names: Collection[str]) -> None:
+        for name in names:
+            try:
+                dom = conn.lookupByName(name)
+                flags = libvirt.VIR_DOMAIN_XML_SECURE
+                flags |= libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_MIGRATABLE
+                found = definitions.parse(name, dom.XMLDesc(flags))
+            except (libvirt.libvirtError, errors.VirtError) as exc:
+                log.warning("the definition of %s cannot be read: %s", name, exc)
+                self._told.setdefault(name, "")
+                continue
+            if self._told.get(name) != found.digest:
+                self._told[name] = found.digest
+                self.on_definition(found)
+
+    def tell_again(self) -> None:
+        """All definitions are told once more: somebody has come who may know none."""
+        self._told = {}
+        self._told_s = 0.0
+
+    def _say(self, text: str) -> None:
+        if text != self._said:
+            log.info("%s", text)
+        self._said = text
+
+    # what is done
+
+    def start(self, name: str, epoch: int) -> None:
+        """A guest of this host's own, with that epoch."""
+        before = self.copies.get(name)
+        uuid = before.uuid if before else ""
+        self._unwanted.discard(name)
+        self.copies.put(name, Copy(epoch, STARTING, uuid, since_s=self._clock(), busy=True))
+        if not self._begin("start", name, self._start, epoch):
+            self.copies.change(name, self._clock(), busy=False)
+
+    def adopt(self, name: str, epoch: int) -> None:
+        """It runs here already: that is its epoch now."""
+        copy = self.copies.get(name)
+        if copy is not None:
+            self.copies.change(name, copy.since_s, epoch=epoch)
+
+    def kill(self, name: str) -> None:
+        """Its power is taken."""
+        self._unwanted.add(name)
+        self._begin("kill", name, self._kill)
+
+    def shut_down(self, name: str) -> None:
+        """It is asked to shut down, again and again; in the end its power is taken."""
+        self._unwanted.add(name)
+        now_s = self._clock()
+        since_s = self._asked.setdefault(name, now_s)
+        if now_s - since_s >= self.where.patience_s:
+            self.kill(name)
+        else:
+            self._begin("stop", name, self._press)
+
+    def drop(self, name: str) -> None:
+        """Its definition goes, its disks and its variables stay."""
+        self._begin("drop", name, self._drop)
+
+    def do(self, kind: str, name: str, work: Callable[..., None], *words: object) -> bool:
+        """Something else with a guest, on a thread of its own."""
+        return self._begin(kind, name, work, *words)
+
+    def domain(self, name: str) -> libvirt.virDomain | None:
+        """libvirt's, None where it has none of the name. Raises libvirtError, ConnectionFailed."""
+        conn = self._conn
+        if conn is None:
+            raise errors.ConnectionFailed("libvirt does not answer")
+        try:
+            return conn.lookupByName(name)
+        except libvirt.libvirtError as exc:
+            if exc.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
+                return None
+            raise
+
+    def _begin(self, kind: str, name: str, work: Callable[..., None], *words: object) -> bool:
+        """On a thread of its own, unless the same is at work."""
+        with self._guard:
+            if (kind, name) in self._busy:
+                return False
+            self._busy.add((kind, name))
+        args = (kind, name, work, words)
+        threading.Thread(target=self._work, args=args, name=f"{kind} {name}", daemon=True).start()
+        return True
+
+    def _work(
+        self, kind: str, name: str, work: Callable[..., None], words: tuple[object, ...]
+    ) -> None:
+        try:
+            work(name, *words)
+        except (libvirt.libvirtError, errors.VirtError, OSError) as exc:
+            log.error("cannot %s %s: %s", kind, name, exc)
+        finally:
+            with self._guard:
+                self._busy.discard((kind, name))
+            self._wake.set()
+
+    def _start(self, name: str, epoch: int) -> None:
+        """Failed is only what libvirt itself says has failed: else it may run still, later."""
+        clear = False
+        try:
+            with guest_lock.held(self.where.locks, "ha: start", name, wait_s=_LOCK_WAIT_S):
+                dom = self._defined(name)
+                with contextlib.suppress(libvirt.libvirtError):  # a driver without it
+                    dom.setAutostart(0)
+                self._create(name, dom)
+            clear = True
+            log.info("guest %s runs, epoch %s", name, epoch)
+        except (errors.VirtError, OSError):
+            clear = True
+            raise
+        except libvirt.libvirtError:
+            clear = self._conn is not None and bool(self._conn.isAlive())
+            raise
+        finally:
+            copy = self.copies.get(name)
+            if copy is not None and copy.epoch == epoch and copy.busy:
+                done = clear and not self._runs(name)
+                fields = {"state": FAILED} if done else {}
+                self.copies.change(name, self._clock(), busy=False, **fields)
+
+    def _create(self, name: str, dom: libvirt.virDomain) -> None:
+        """Tried again while the lock of a disk is held: it may be the one of its dead host."""
+        end_s, said = self._clock() + _DISK_WAIT_S, False
+        while not dom.isActive():
+            try:
+                dom.create()
+                return
+            except libvirt.libvirtError as exc:
+                if not _is_locked(exc) or name in self._unwanted or self._clock() >= end_s:
+                    raise
+                if not said:
+                    log.warning("%s waits: its disk is locked still: %s", name, exc)
+                said = True
+            time.sleep(_DISK_AGAIN_S)
+            if name in self._unwanted:
+                raise errors.OperationFailed("its disk is locked, and it is no longer to start")
+
+    def _runs(self, name: str) -> bool:
+        """Whether libvirt shows it active; where it says nothing, it may be."""
+        try:
+            dom = self.domain(name)
+            return dom is not None and bool(dom.isActive())
+        except (libvirt.libvirtError, errors.VirtError):
+            return True
+
+    def _defined(self, name: str) -> libvirt.virDomain:
+        dom = self.domain(name)
+        if dom is not None:
+            return dom
+        kept = self.kept.get(name)
+        if kept is None or self._conn is None:
+            raise errors.NotFound(f"no definition of {name} is known here")
+        return self._conn.defineXML(kept.xml)
+
+    def _kill(self, name: str) -> None:
+        dom = self.domain(name)
+        if dom is not None and dom.isActive():
+            dom.destroy()
+
+    def _press(self, name: str) -> None:
+        dom = self.domain(name)
+        if dom is not None and dom.isActive():
+            dom.shutdown()
+            end_s = time.monotonic() + PRESS_AGAIN_S
+            while time.monotonic() < end_s and dom.isActive():
+                time.sleep(0.5)
+
+    def _drop(self, name: str) -> None:
+        dom = self.domain(name)
+        if dom is not None:
+            if dom.isActive():
+                raise errors.OperationFailed("it runs")
+            _undefine(dom)
+        self.copies.drop(name)
+
+
+def _is_locked(exc: libvirt.libvirtError) -> bool:
+    """By QEMU's words, or virtlockd's."""
+    return exc.get_error_code() == libvirt.VIR_ERR_RESOURCE_BUSY or bool(
+        re.search('Failed to get .*"(write|consistent read|shared .*)" lock', str(exc))
+    )
+
+
+def _undefine(dom: libvirt.virDomain) -> None:
+    """An older libvirt does not know the last flag, another driver none."""
+    basic = _flags("MANAGED_SAVE", "SNAPSHOTS_METADATA")
+    keep = basic | _flags("KEEP_NVRAM")
+    tpm = keep | _flags("KEEP_TPM")
+    checkpoints = tpm | _flags("CHECKPOINTS_METADATA")
+    unknown = (libvirt.VIR_ERR_INVALID_ARG, libvirt.VIR_ERR_NO_SUPPORT)
+    for flags in (checkpoints, tpm, keep, basic, 0):
+        try:
+            dom.undefineFlags(flags)
+            return
+        except libvirt.libvirtError as exc:
+            if exc.get_error_code() not in unknown or not flags:
+                raise
+
+
+def _flags(*names: str) -> int:
+    return sum(getattr(libvirt, f"VIR_DOMAIN_UNDEFINE_{name}", 0) for name in names)
+
+
+def seen(told: tuple[libvirt.virDomain, dict[str, Any]]) -> Seen:
+    """What a row of libvirt's statistics says of a domain."""
+    dom, stats = told
+    state, reason = stats.get("state.state", 0), stats.get("state.reason", 0)
+    return Seen(
+        dom.name(),
+        dom.UUIDString(),
+        active=state in _ACTIVE,
+        incoming=state == _PAUSED and reason in _COMING,
+        crashed=state == _CRASHED or (state == _OFF and reason == _OFF_CRASHED),
+    )

@@ -1,0 +1,183 @@
+"""The agent as a service of its host: its program, its unit, its settings."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from saltvirt import errors
+from saltvirt.haagent import archive, settings, store
+
+PYTHON = "/usr/bin/python3"
+SERVICE = "salt-virt-ha.service"
+_PATIENCE_S = 60
+
+UNIT = f"""\
+# written by Salt Virt (virt.ha_install)
+[Unit]
+Description=Salt Virt: the agent of high availability
+# it ends before what it needs when the host is shut down
+After=network-online.target remote-fs.target libvirtd.service virtqemud.service
+After=virt-guest-shutdown.target libvirt-guests.service
+# guests' scopes end after this target, and only where it is there
+Wants=network-online.target virt-guest-shutdown.target
+ConditionPathExists={settings.PATH}
+StartLimitIntervalSec=0
+
+[Service]
+ExecStart={PYTHON} {{program}}
+ExecReload=/bin/kill -HUP $MAINPID
+Restart=always
+RestartSec=0.5
+# its settings are wrong
+RestartPreventExitStatus=78
+# a process that hangs on storage must not delay the next start; it ends with its agent
+KillMode=process
+TimeoutStopSec=600
+OOMScoreAdjust=-1000
+Nice=-10
+LimitNOFILE=65536
+NoNewPrivileges=yes
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where it is put. python: what runs it. systemctl: the program."""
+
+    program: str = "/usr/lib/salt-virt/ha-agent.pyz"
+    unit: str = f"/etc/systemd/system/{SERVICE}"
+    settings: str = settings.PATH
+    python: str = PYTHON
+    systemctl: str = "systemctl"
+
+
+@dataclass
+class Done:
+    """What was changed, or would be: a thing and in which way."""
+
+    changes: dict[str, str] = field(default_factory=dict)
+    comment: str = ""
+
+
+def install(library: str, test: bool = False, where: Places | None = None) -> Done:
+    """Program and unit as this library has them; an agent at work goes on by the new program.
+
+    A new program is put in place only when it can be run here. Raises OperationFailed.
+    """
+    where = where or Places()
+    done = Done()
+    program = archive.made(library)
+    unit = UNIT.format(program=where.program).encode()
+    new_program = _differs(where.program, program, done)
+    new_unit = _differs(where.unit, unit, done)
+    if not test:
+        if new_program:
+            _put_program(where, program)
+        if new_unit:
+            _put(where.unit, unit, 0o644)
+            _systemctl(where, "daemon-reload")
+        if not _says(where, "is-enabled"):
+            done.changes[SERVICE] = "enabled"
+            _systemctl(where, "enable", SERVICE)
+        if new_program:
+            _refresh(where, done)
+    done.comment = _comment(done, test, "The agent is installed")
+    return done
+
+
+def configure(data: object, test: bool = False, where: Places | None = None) -> Done:
+    """Its settings, and the service at work by them. Raises InvalidInput, with all that is wrong,
+    before anything is changed; OperationFailed.
+    """
+    where = where or Places()
+    done = Done()
+    found = settings.parse(data, "settings")
+    text = json.dumps(found.to_answer(), indent=1, sort_keys=True).encode() + b"\n"
+    changed = _differs(where.settings, text, done)
+    if not test and changed:
+        _put(where.settings, text, 0o600)
+    if not test and os.path.exists(where.unit):
+        if not _says(where, "is-active"):
+            done.changes[SERVICE] = "started"
+            _systemctl(where, "start", SERVICE)
+        elif changed:
+            _refresh(where, done)
+    done.comment = _comment(done, test, "The agent has these settings")
+    return done
+
+
+def _comment(done: Done, test: bool, settled: str) -> str:
+    if not done.changes:
+        return settled
+    return "The agent would be changed" if test else settled
+
+
+def _refresh(where: Places, done: Done) -> None:
+    """An agent at work goes on by what is on the disk now."""
+    if _says(where, "is-active"):
+        done.changes[SERVICE] = "goes on by the new one"
+        _systemctl(where, "reload", SERVICE)
+
+
+def _differs(path: str, data: bytes, done: Done) -> bool:
+    try:
+        old = Path(path).read_bytes()
+    except FileNotFoundError:
+        old = None
+    except OSError as exc:
+        raise errors.OperationFailed(f"cannot read {path}: {exc.strerror}") from exc
+    if old != data:
+        done.changes[path] = "made" if old is None else "replaced"
+    return old != data
+
+
+def _put(path: str, data: bytes, mode: int) -> None:
+    try:
+        os.makedirs(os.path.dirname(path), 0o755, exist_ok=True)
+        store.replace(path, data)
+        os.chmod(path, mode)
+    except OSError as exc:
+        raise errors.OperationFailed(f"cannot write {path}: {exc.strerror}") from exc
+
+
+def _put_program(where: Places, program: bytes) -> None:
+    trial = f"{where.program}.trial"
+    _put(trial, program, 0o644)
+    try:
+        _run((where.python, trial, "--check"), "the agent cannot be run here")
+        os.rename(trial, where.program)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(trial)
+
+
+def _systemctl(where: Places, *words: str) -> None:
+    _run((where.systemctl, *words), f"systemctl {' '.join(words)}")
+
+
+def _says(where: Places, question: str) -> bool:
+    argv = (where.systemctl, "--quiet", question, SERVICE)
+    try:
+        found = subprocess.run(argv, capture_output=True, timeout=_PATIENCE_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        raise errors.OperationFailed(f"{' '.join(argv)}: {exc}") from exc
+    return not found.returncode
+
+
+def _run(argv: tuple[str, ...], what: str) -> None:
+    try:
+        found = subprocess.run(
+            argv, capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        raise errors.OperationFailed(f"{what}: {exc}") from exc
+    if found.returncode:
+        raise errors.OperationFailed(f"{what}: {found.stderr.strip() or found.stdout.strip()}")

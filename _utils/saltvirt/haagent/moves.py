@@ -1,0 +1,124 @@
+"""Guests that migrate live, away from here and to here: the target's agent is asked first, then
+libvirt does it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from saltvirt.ha.facts import ALIVE, INCOMING, RUNNING
+from saltvirt.haagent.copies import Copies, Copy
+from saltvirt.haagent.guests import Guests
+from saltvirt.host.connection import libvirt
+from saltvirt.host.migration import live
+
+log = logging.getLogger(__name__)
+
+# so long the target is asked; so long its word holds until libvirt is told; so long libvirt may
+# take until memory goes over: less than the target waits for it (copies.COMING_S)
+PATIENCE_S, WORD_S, BEGIN_S = 15, 5, 15
+FLAGS = ("LIVE", "PEER2PEER", "PERSIST_DEST", "UNDEFINE_SOURCE", "TLS", "AUTO_CONVERGE",
+         "ABORT_ON_ERROR")  # fmt: skip
+
+
+@dataclass
+class Move:
+    """A guest on its way. asked_s: when the target was asked last."""
+
+    epoch: int
+    host: str
+    began_s: float
+    asked_s: float = 0
+    going: bool = False
+
+
+class Moves:
+    """ask: called with the target's name, the guest's and the epoch. uri: of a host's libvirt."""
+
+    def __init__(
+        self,
+        guests: Guests,
+        clock: Callable[[], float],
+        ask: Callable[[str, str, int], None],
+        uri: Callable[[str], str],
+    ) -> None:
+        self._guests, self._clock, self._ask, self._uri = guests, clock, ask, uri
+        self._moves: dict[str, Move] = {}
+
+    @property
+    def _copies(self) -> Copies:
+        return self._guests.copies
+
+    # from here
+
+    def send(self, name: str, epoch: int, host: str) -> None:
+        """Said again each beat, until the guest is gone or did not go."""
+        now_s = self._clock()
+        move = self._moves.get(name)
+        if move is None or (move.epoch, move.host) != (epoch, host):
+            move = self._moves[name] = Move(epoch, host, now_s)
+        if move.going:
+            return
+        if now_s - move.began_s > PATIENCE_S:
+            self._failed(name, move, "its target does not take it")
+            return
+        move.asked_s = now_s
+        self._ask(host, name, epoch)
+
+    def answered(self, host: str, name: str, epoch: int, yes: bool) -> None:
+        """What the target said."""
+        move = self._moves.get(name)
+        if move is None or (move.epoch, move.host) != (epoch, host) or move.going or not yes:
+            return
+        if self._clock() - move.asked_s < WORD_S:
+            move.going = self._guests.do("migrate", name, self._go, move)
+
+    def _go(self, name: str, move: Move) -> None:
+        try:
+            dom = self._guests.domain(name)
+            if dom is None or self._clock() - move.asked_s > WORD_S:
+                self._failed(name, move, "it was too late")
+                return
+            done = threading.Event()
+            watch = threading.Thread(target=_watch, args=(dom, done), daemon=True)
+            watch.start()
+            try:
+                dom.migrateToURI3(self._uri(move.host), {}, live.flags(FLAGS))
+            finally:
+                done.set()
+            log.info("guest %s has gone to %s, epoch %s", name, move.host, move.epoch)
+            self._moves.pop(name, None)
+            self._copies.drop(name)
+        except libvirt.libvirtError as exc:
+            self._failed(name, move, str(exc))
+
+    def _failed(self, name: str, move: Move, why: str) -> None:
+        log.error("guest %s did not go to %s: %s", name, move.host, why)
+        self._moves.pop(name, None)
+        copy = self._copies.get(name)
+        if copy is not None and copy.state == RUNNING:
+            self._copies.change(name, copy.since_s, migrated=move.epoch)
+
+    # to here
+
+    def expect(self, name: str, epoch: int) -> bool:
+        """It may come in, as the agent's step has said: whether there is no copy already."""
+        copy = self._copies.get(name)
+        again = copy is not None and (copy.state, copy.epoch) == (INCOMING, epoch)
+        if copy is not None and copy.state in ALIVE and not again:
+            return False
+        if copy is None or not copy.uuid or not again:
+            self._copies.put(name, Copy(epoch, INCOMING, since_s=self._clock()))
+        return True
+
+
+def _watch(dom: libvirt.virDomain, done: threading.Event) -> None:
+    """Ends a migration that does not begin: its target has stopped waiting for it."""
+    if done.wait(BEGIN_S):
+        return
+    with contextlib.suppress(libvirt.libvirtError):
+        if not live.statistics(dom).get("memory_processed"):
+            dom.abortJob()

@@ -1,0 +1,177 @@
+"""Beats beside the disks: written to and read from folders on file systems that hosts share.
+
+A process of its own for each pool: storage that hangs stops that process, and nothing else.
+
+    python3 -m saltvirt.haagent pool FOLDER HOST
+
+It reads lines of JSON, a beat each, and answers each that it took with a line: what failed or
+nothing, and the beats of others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import queue
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, BinaryIO
+
+from saltvirt import errors, plain
+from saltvirt.ha.facts import Beat
+from saltvirt.haagent import store
+
+log = logging.getLogger(__name__)
+
+FOLDER = ".salt-virt-ha"
+_ENDING = ".beat"
+_MOST_BYTES = 8 * 1024**2
+_AGAIN_S = 1
+_END_S = 0.5
+
+
+class Pool:
+    """One pool as the agent sees it. argv: what runs its process. clock: of this boot."""
+
+    def __init__(
+        self, folder: str, argv: Sequence[str], members: Collection[str], clock: Callable[[], float]
+    ) -> None:
+        self.folder, self._argv, self._members, self._clock = folder, list(argv), members, clock
+        self.began_s = clock()
+        # when the last beat that it has was handed over; when others' beats were last read
+        self.wrote_s: float | None = None
+        self.read_s: float | None = None
+        self.beats: dict[str, Beat] = {}
+        self._next: queue.Queue[tuple[float, bytes] | None] = queue.Queue(1)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ends, self._said = False, ""
+        threading.Thread(target=self._run, name=f"pool {folder}", daemon=True).start()
+
+    def write(self, beat: bytes) -> None:
+        """Hands over the newest beat; one that still waits is forgotten."""
+        with contextlib.suppress(queue.Empty):
+            self._next.get_nowait()
+        with contextlib.suppress(queue.Full):
+            self._next.put_nowait((self._clock(), beat))
+
+    def silent_s(self) -> float:
+        """For how long nothing could be written."""
+        return self._clock() - (self.began_s if self.wrote_s is None else self.wrote_s)
+
+    def end(self) -> None:
+        """Ends its process, if that can be ended."""
+        self._ends = True
+        if self._process is not None:
+            self._process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_END_S)
+
+    def _run(self) -> None:
+        while not self._ends:
+            try:
+                self._session()
+            except (OSError, ValueError, errors.VirtError) as exc:
+                self._say(f"pool {self.folder}: {exc}")
+            threading.Event().wait(_AGAIN_S)
+
+    def _session(self) -> None:
+        pipe = subprocess.PIPE
+        with subprocess.Popen(self._argv, stdin=pipe, stdout=pipe) as process:
+            self._process = process
+            assert process.stdin and process.stdout
+            while not self._ends:
+                found = self._next.get()
+                if found is None:
+                    return
+                at_s, beat = found
+                process.stdin.write(beat + b"\n")
+                process.stdin.flush()
+                self._take(at_s, process.stdout.readline())
+
+    def _take(self, at_s: float, line: bytes) -> None:
+        if not line:
+            raise errors.OperationFailed("its process has ended")
+        told = json.loads(line)
+        trouble = told.get("trouble")
+        self._say(f"pool {self.folder}: {plain.line(trouble) if trouble else 'is written to'}")
+        if not trouble:
+            self.wrote_s = at_s
+        found = {}
+        for name, data in told.get("beats", {}).items():
+            with contextlib.suppress(errors.BadAnswer):
+                beat = Beat.from_answer(data, f"{self.folder}: {name}")
+                if name in self._members and beat.host == name:
+                    found[name] = beat
+        self.beats, self.read_s = found, at_s
+
+    def _say(self, text: str) -> None:
+        if text != self._said:
+            log.info("%s", text)
+        self._said = text
+
+
+def serve(folder: str, host: str, lines: BinaryIO, answers: BinaryIO) -> None:
+    """The process of a pool, until the agent ends."""
+    for line in lines:
+        told: dict[str, Any] = {"beats": {}}
+        try:
+            home = prepared(folder)
+            write(home, host, line)
+            told["beats"] = others(home, host)
+        except OSError as exc:
+            told["trouble"] = f"{exc.strerror} ({exc.filename or folder})"
+        except errors.VirtError as exc:
+            told["trouble"] = exc.text
+        answers.write(json.dumps(told).encode() + b"\n")
+        answers.flush()
+
+
+def prepared(folder: str) -> str:
+    """The folder of beats in a pool. Raises OperationFailed where others could write there, or
+    where nothing is mounted; OSError."""
+    if os.stat(folder).st_dev == os.stat("/").st_dev:
+        raise errors.OperationFailed("nothing is mounted there: it is on the host's own disk")
+    home = os.path.join(folder, FOLDER)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(home, 0o700)
+    found = os.lstat(home)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise errors.OperationFailed(f"{home} is a link, or others can write to it")
+    return home
+
+
+def write(home: str, host: str, beat: bytes) -> None:
+    """A beat on the storage, whole. Raises OSError."""
+    store.replace(os.path.join(home, host + _ENDING), beat)
+
+
+def others(home: str, host: str) -> dict[str, Any]:
+    """The beats of other hosts, by name; what cannot be read is left out."""
+    found = {}
+    for file in os.listdir(home):
+        name = file.removesuffix(_ENDING)
+        if file.endswith(_ENDING) and name != host:
+            with contextlib.suppress(OSError, ValueError, RecursionError):
+                found[name] = json.loads(_text(os.path.join(home, file)))
+    return found
+
+
+def _text(path: str) -> bytes:
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(handle, "rb") as file:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            raise ValueError("no file of the agents")
+        return file.read(_MOST_BYTES)
+
+
+def argv(folder: str, host: str) -> list[str]:
+    """What runs the process of a pool: this program again."""
+    program = os.path.abspath(sys.argv[0])
+    own = [program] if program.endswith(".pyz") else ["-m", "saltvirt.haagent"]
+    return [sys.executable, *own, "pool", folder, host]

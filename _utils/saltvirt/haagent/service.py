@@ -1,0 +1,349 @@
+"""The service: each beat it steps, writes down, tells and acts, as ``agent.AgentStep`` has it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from saltvirt import errors
+from saltvirt.ha import agent, agent_known, agent_view, safety
+from saltvirt.ha.agent_view import AgentAction, AgentState, AgentView
+from saltvirt.ha.facts import ArrivedBeat, Beat
+from saltvirt.haagent import definitions, ending, pools
+from saltvirt.haagent.copies import Copies
+from saltvirt.haagent.definitions import Definition, Definitions
+from saltvirt.haagent.guests import Guests, Where
+from saltvirt.haagent.inbox import Asked, Inbox
+from saltvirt.haagent.moves import Moves
+from saltvirt.haagent.settings import AgentSettings
+from saltvirt.haagent.store import Store
+from saltvirt.haagent.watchdog import Watchdog
+from saltvirt.hatalk import frames
+from saltvirt.hatalk.line import Pace
+from saltvirt.hatalk.talk import Talk
+from saltvirt.host.domain import guest_lock
+from saltvirt.host.node import boot
+
+log = logging.getLogger(__name__)
+
+# what it is asked to do, by a signal
+STOP, AGAIN = "stop", "again"
+_ASK_AGAIN_S = 5
+# acts of each beat, which are told once
+_OFTEN = (agent_view.FEED,)
+
+
+def boottime() -> float:
+    """The clock of this boot. It counts while the host sleeps, too, and nobody sets it."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Service:
+    """One agent. clock: see ``boottime``."""
+
+    def __init__(self, settings: AgentSettings, clock: Callable[[], float] = boottime) -> None:
+        self.settings, self.policy, self.clock = settings, settings.patience, clock
+        self.wake = threading.Event()
+        self.asked, self._asked_s = "", 0.0
+        self.ended: str | None = None
+        self.store = Store(settings.state, settings.run, boot.current())
+        self.store.lock()
+        self.state, leased_s = self.store.begin(settings.host, clock())
+        self.watchdog = Watchdog(settings.watchdog, self.policy.watchdog_s)
+        # it feeds it while it holds the lease, whether that was before its restart or after
+        if self.state.believed and safety.lease_holds(leased_s, clock(), self.policy):
+            self.watchdog.arm()
+        self.copies = Copies(f"{settings.run}/guests.json", self.store.boot_id, clock())
+        locks = f"{guest_lock.FOLDER}/guests"
+        where = Where(settings.uri, locks, self.policy.shutdown_wait_s, self.policy.beat_s)
+        kept = Definitions(f"{settings.state}/definitions", self.known())
+        self.guests = Guests(where, self.copies, kept, clock)
+        self.guests.on_definition = self.tell_definition
+        self.moves = Moves(self.guests, clock, self.ask, lambda host: f"qemu+tls://{host}/system")
+        self.inbox = Inbox(settings.masters, clock, self.wake.set)
+        self.pools = [
+            pools.Pool(folder, pools.argv(folder, settings.host), settings.members, clock)
+            for folder in settings.pools
+        ]
+        beat_s, suspect_s = self.policy.beat_s, self.policy.suspect_s
+        pace = Pace(beat_s, suspect_s / 2, 2 * suspect_s, min(2, suspect_s / 2))
+        self.talk = Talk(settings.credentials, self.inbox.on_frame, pace)
+        self._listens = False
+        self._last_acts: set[AgentAction] = set()
+        self._masters_heard: set[str] = set()
+        self._said = ""
+
+    # its life
+
+    def run(self) -> str:
+        """Until it has ended: STOP, or AGAIN when it is to be run anew."""
+        for name in self.settings.members:
+            if name != self.settings.host:
+                self.talk.call(name, *self.settings.where(name))
+        self.guests.names = self.names()
+        self.guests.begin()
+        next_s = self.clock()
+        while self.ended is None:
+            self.beat()
+            now_s = self.clock()
+            next_s = max(next_s + self.policy.beat_s, now_s)
+            while self.ended is None and self.clock() < next_s:
+                self.wake.wait(max(0.01, next_s - self.clock()))
+                self.wake.clear()
+                self.answer()
+        return self.ended
+
+    def beat(self) -> None:
+        """One beat; whatever goes wrong, the next one follows."""
+        try:
+            self.listen()
+            if not self.copies.is_known:
+                self.say("waits for libvirt: it may have guests")
+                return
+            self.turn(self.clock())
+        except Exception as exc:  # an agent that ends is a host that is lost
+            log.exception("a beat failed: %s", exc)
+
+    def close(self) -> None:
+        """Ends what it began. The watchdog stays as it is, but for one that is armed and that the
+        next agent would not know of: none that is to run anew feeds it."""
+        if self.ended == AGAIN and not self.state.believed:
+            self.watchdog.rest()
+        self.guests.end()
+        for pool in self.pools:
+            pool.end()
+        with contextlib.suppress(Exception):
+            self.talk.close()
+        self.store.unlock()
+
+    def on_signal(self, number: int, _frame: object) -> None:
+        """SIGTERM: it is to end in order. SIGHUP: it is to run anew, as it is."""
+        if number == signal.SIGHUP:
+            self.ended = AGAIN
+        else:
+            self.asked = self.asked or STOP
+        self.wake.set()
+
+    def listen(self) -> None:
+        """Listens, as soon as it can."""
+        if self._listens:
+            return
+        host, members = self.settings.host, set(self.settings.members)
+        try:
+            port = self.settings.where(host)[1]
+            self.talk.listen("", port, members - {host}, self.settings.masters)
+            self._listens = True
+        except errors.ConnectionFailed as exc:
+            self.say(str(exc))
+
+    def say(self, text: str) -> None:
+        """Logs a trouble once, not at each beat."""
+        if text != self._said:
+            log.warning("%s", text)
+        self._said = text
+
+    # a step
+
+    def turn(self, now_s: float) -> None:
+        """Steps, writes down, tells, acts."""
+        step = self.written(self.view(now_s), now_s)
+        if step is None:
+            return
+        self.state = step.state
+        self.guests.names = self.names()
+        self.tell(step.beat)
+        acts = set(step.actions)
+        for action in step.actions:
+            self.act(action, action not in self._last_acts and action.kind not in _OFTEN)
+            if self.ended is not None:
+                break
+        self._last_acts = acts
+
+    def written(self, view: AgentView, now_s: float) -> agent.AgentStep | None:
+        """A step whose state is on the disk. Where nothing can be written it grants and promises
+        nothing new, so that it need not be."""
+        for one in (view, replace(view, calls={}), replace(view, calls={}, beats={}, stored={})):
+            step = agent.step(self.state, one, now_s, self.policy)
+            try:
+                if agent_view.is_news(self.state.kept, step.state.kept):
+                    self.store.keep(step.state.kept)
+                self.store.remember(step.state)
+                return step
+            except OSError as exc:
+                self.say(f"cannot write {exc.filename or self.settings.state}: {exc.strerror}")
+        return None
+
+    def view(self, now_s: float) -> AgentView:
+        """What it sees now."""
+        return AgentView(
+            beats={k: v for k, v in self.inbox.beats.items() if k in self.settings.members},
+            stored=self.stored(now_s),
+            calls=self.inbox.believable(self.copies.looked_s, self.known()),
+            guests=self.copies.there(self.names()),
+            watchdog=self.watchdog.is_there,
+            works=self.watchdog.works,
+            watchdog_s=self.watchdog.timeout_s,
+            storage_silent_s=max((pool.silent_s() for pool in self.pools), default=None),
+            asked=self.why_asked(now_s),
+        )
+
+    def stored(self, now_s: float) -> dict[str, ArrivedBeat]:
+        """Beats of peers on pools that were read not long ago, the newest of each."""
+        found: dict[str, ArrivedBeat] = {}
+        for pool in self.pools:
+            if pool.read_s is None or now_s - pool.read_s > self.policy.suspect_s:
+                continue
+            for name, beat in pool.beats.items():
+                old = found.get(name)
+                if old is None or (old.beat.boot, old.beat.seq) < (beat.boot, beat.seq):
+                    found[name] = ArrivedBeat(beat, pool.read_s)
+        return {name: one for name, one in found.items() if name != self.settings.host}
+
+    def known(self) -> set[str]:
+        """Guests that it keeps a record of already."""
+        return {*self.state.kept.registry.guests, *self.state.kept.pending.guests}
+
+    def names(self) -> frozenset[str]:
+        """Guests of high availability, those of a registry that is about to be kept among them."""
+        names = self.known()
+        for arrived in self.inbox.calls.values():
+            names |= set(arrived.call.registry.guests) if arrived.call.registry else set()
+        return frozenset(names)
+
+    def why_asked(self, now_s: float) -> str:
+        """What its machine asks of it; it may begin to shut down while the agent ends."""
+        if self.asked and now_s - self._asked_s >= _ASK_AGAIN_S:
+            found = ending.why()
+            self.asked = self.asked if found == agent_view.STOP else found
+            self._asked_s = now_s
+        return self.asked
+
+    # what it says
+
+    def tell(self, beat: Beat) -> None:
+        """To masters, to peers, to pools. The registry is for masters alone."""
+        whole = frames.frame(frames.BEAT, beat.to_answer())
+        data = replace(beat, registry=None).to_answer()
+        short = frames.frame(frames.BEAT, data) if beat.registry else whole
+        for name in self.settings.masters:
+            self.talk.tell(name, whole)
+        for name in self.settings.members:
+            if name != self.settings.host:
+                self.talk.tell(name, short)
+        for pool in self.pools:
+            pool.write(json.dumps(data).encode())
+
+    def tell_definition(self, found: Definition) -> None:
+        """libvirt's definition of a guest has changed."""
+        frame = frames.frame(frames.DEFINITION, found.body())
+        for name in self.settings.masters:
+            self.talk.tell(name, frame)
+
+    def ask(self, host: str, guest: str, epoch: int) -> None:
+        """Asks a peer whether a guest may come in."""
+        self.talk.tell(host, frames.frame(frames.INCOMING, {"guest": guest, "epoch": epoch}))
+
+    def journal(self, action: AgentAction) -> None:
+        """For the log, and the masters' journal."""
+        words = " ".join(one for one in (action.kind, action.guest, action.host) if one)
+        log.info("%s: %s", words, action.why)
+        body = {"at": time.time(), "action": words, "guest": action.guest, "why": action.why}
+        for name in self.settings.masters:
+            self.talk.tell(name, frames.frame(frames.JOURNAL, body))
+
+    # what it is told beside beats and calls
+
+    def answer(self) -> None:
+        """All that waits."""
+        self.hear_masters()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                asked = self.inbox.asked.get_nowait()
+                try:
+                    self._answer(asked)
+                except (errors.VirtError, OSError) as exc:
+                    log.warning("%s of %s: %s", asked.kind, asked.sender, exc)
+
+    def hear_masters(self) -> None:
+        """One that is new, or back, is told all definitions."""
+        limit_s = 2 * self.policy.suspect_s
+        heard = {
+            name
+            for name in self.settings.masters
+            if (silent_s := self.talk.heard_s(name)) is not None and silent_s < limit_s
+        }
+        if heard - self._masters_heard:
+            self.guests.tell_again()
+        self._masters_heard = heard
+
+    def _answer(self, asked: Asked) -> None:
+        body = asked.body
+        if asked.kind == frames.DEFINITION:
+            self.guests.kept.keep(definitions.parse(_text(body, "name"), _text(body, "xml")))
+            return
+        if asked.kind not in (frames.INCOMING, frames.INCOMING_ANSWER):
+            return
+        guest, epoch = _text(body, "guest"), body.get("epoch")
+        if not isinstance(epoch, int):
+            raise errors.BadAnswer("no epoch")
+        if asked.kind == frames.INCOMING_ANSWER:
+            self.moves.answered(asked.sender, guest, epoch, body.get("yes") is True)
+            return
+        told = {"guest": guest, "epoch": epoch, "yes": self.consents(guest, epoch)}
+        self.talk.tell(asked.sender, frames.frame(frames.INCOMING_ANSWER, told))
+
+    def consents(self, guest: str, epoch: int) -> bool:
+        """Whether a guest may come in, and nothing of it is here."""
+        now_s = self.clock()
+        silent = any(pool.silent_s() > self.policy.suspect_s for pool in self.pools)
+        may = agent_known.consents(self.state, guest, epoch, now_s, self.policy)
+        return may and not silent and self.copies.is_known and self.moves.expect(guest, epoch)
+
+    # what it does
+
+    def act(self, action: AgentAction, is_new: bool) -> None:
+        """One action. Nothing here waits for libvirt or storage."""
+        if is_new:
+            self.journal(action)
+        do: dict[str, Callable[[], None]] = {
+            agent_view.FEED: self.watchdog.feed,
+            agent_view.ARM: self.watchdog.arm,
+            agent_view.DISARM: self.watchdog.rest,
+            agent_view.START: lambda: self.guests.start(action.guest, action.epoch),
+            agent_view.ADOPT: lambda: self.guests.adopt(action.guest, action.epoch),
+            agent_view.KILL: lambda: self.guests.kill(action.guest),
+            agent_view.DROP: lambda: self.guests.drop(action.guest),
+            agent_view.STOP_GUEST: lambda: self.guests.shut_down(action.guest),
+            agent_view.SEND_AWAY: lambda: self.moves.send(action.guest, action.epoch, action.host),
+            agent_view.LEASE: lambda: None,  # no lock manager is asked yet: it is never got
+            agent_view.EXIT: lambda: self.end(STOP),
+            agent_view.POWER_OFF: lambda: self.end(STOP),
+            agent_view.RENEW: self.renew,
+        }
+        do[action.kind]()
+
+    def end(self, how: str) -> None:
+        """It has ended."""
+        self.watchdog.rest()
+        self.ended = how
+
+    def renew(self) -> None:
+        """As if the host had booted: none of its guests runs."""
+        state: AgentState = self.state.renewed()
+        self.store.renew(state.boot)
+        self.copies.clear()
+        self.state = state
+
+
+def _text(body: dict[str, object], key: str) -> str:
+    found = body.get(key)
+    if not isinstance(found, str) or not found:
+        raise errors.BadAnswer(f"no {key}")
+    return found

@@ -1,0 +1,196 @@
+"""What the agent keeps: over a loss of power in one folder, over its own restart in another.
+
+A file is replaced in one step, and on the disk before it counts. One that is damaged ends the
+agent: it may have held a promise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from saltvirt import errors
+from saltvirt.ha.agent_view import AgentState, Kept, begun
+from saltvirt.ha.facts import WORKING, Pledge, Promise
+from saltvirt.ha.registry import Registry
+from saltvirt.wire import AnyFact, Fact
+
+
+@dataclass(frozen=True)
+class KeptFile(Fact):
+    """``Kept``, as it is written."""
+
+    promises: dict[str, Promise]
+    pledges: dict[str, Pledge]
+    term: int
+    leader: str
+    claim: int
+    pending: Registry
+    registry: Registry
+
+
+@dataclass(frozen=True)
+class BootFile(Fact):
+    """boot_id: of which run of the kernel; boot: its number, which rises with each."""
+
+    boot_id: str
+    boot: int
+
+
+@dataclass(frozen=True)
+class Runtime(Fact):
+    """Of an AgentState what outlives the agent, but not its host. lease_from_s: as there, by the
+    clock of this boot."""
+
+    boot_id: str
+    boot: int
+    seq: int = 0
+    believed: bool = False
+    unpledged: int = 0
+    tried: dict[str, int] = field(default_factory=dict)
+    phase: str = WORKING
+    phase_seq: int = 0
+    lease_from_s: float | None = None
+
+
+class Store:
+    """The agent's files. state: a folder on the disk; run: one in memory. boot_id: of this run of
+    the kernel."""
+
+    def __init__(self, state: str, run: str, boot_id: str) -> None:
+        self.state_folder, self.run_folder, self.boot_id = state, run, boot_id
+        for folder in (state, run):
+            os.makedirs(folder, 0o700, exist_ok=True)
+        self._lock: int | None = None
+        self._runtime: Runtime | None = None
+
+    def lock(self) -> None:
+        """Raises OperationFailed where another agent is at work."""
+        path = f"{self.run_folder}/agent.lock"
+        self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            raise errors.OperationFailed(f"another agent holds {path}") from exc
+
+    def unlock(self) -> None:
+        """Another agent may be at work."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def begin(self, host: str, now_s: float) -> tuple[AgentState, float | None]:
+        """(The state to begin with, since when the lease is held that it had before its restart, or
+        None). Raises BadAnswer for a damaged file, OSError."""
+        found = self._read(self._kept_path, KeptFile)
+        kept = _from(found, Kept) if found else Kept()
+        state = begun(host, self._boot(), kept, now_s)
+        old = self._read(self._runtime_path, Runtime)
+        if old is None or (old.boot_id, old.boot) != (self.boot_id, state.boot):
+            return state, None
+        shared = ("seq", "believed", "unpledged", "tried", "phase", "phase_seq")
+        before = dataclasses.replace(state, **{name: getattr(old, name) for name in shared})
+        self._runtime = old
+        return before.begun(now_s), old.lease_from_s
+
+    def keep(self, kept: Kept) -> None:
+        """On the disk when this returns. Raises OSError."""
+        replace(self._kept_path, _text(_from(kept, KeptFile)))
+
+    def remember(self, state: AgentState) -> None:
+        """What the agent's restart must find. Raises OSError where something has changed that it
+        must."""
+        names = [one.name for one in dataclasses.fields(Runtime) if one.name != "boot_id"]
+        new = Runtime(self.boot_id, **{name: getattr(state, name) for name in names})
+        old = self._runtime
+        try:
+            replace(self._runtime_path, _text(new), durable=False)
+        except OSError:
+            if old is None or _without_time(old) != _without_time(new):
+                raise
+        self._runtime = new
+
+    def renew(self, boot: int) -> None:
+        """The number of this boot, from now on."""
+        replace(self._boot_path, _text(BootFile(self.boot_id, boot)))
+
+    def _boot(self) -> int:
+        """The first is the time: a host that was installed anew begins above what others know."""
+        found = self._read(self._boot_path, BootFile)
+        if found is None or found.boot_id != self.boot_id:
+            found = BootFile(self.boot_id, max(int(time.time()), found.boot + 1 if found else 1))
+            self.renew(found.boot)
+        return found.boot
+
+    def _read(self, path: str, kind: type[AnyFact]) -> AnyFact | None:
+        data = read(path)
+        return None if data is None else kind.from_answer(data, path)
+
+    @property
+    def _kept_path(self) -> str:
+        return f"{self.state_folder}/kept.json"
+
+    @property
+    def _boot_path(self) -> str:
+        return f"{self.state_folder}/boot.json"
+
+    @property
+    def _runtime_path(self) -> str:
+        return f"{self.run_folder}/runtime.json"
+
+
+def _from(found: Any, kind: Any) -> Any:
+    return kind(**{one.name: getattr(found, one.name) for one in dataclasses.fields(kind)})
+
+
+def _text(fact: Fact) -> bytes:
+    return json.dumps(fact.to_answer()).encode()
+
+
+def _without_time(runtime: Runtime) -> Runtime:
+    return dataclasses.replace(runtime, seq=0, lease_from_s=None)
+
+
+def read(path: str) -> Any:
+    """The JSON in a file, None where there is no such file. Raises BadAnswer, OSError."""
+    try:
+        with open(path, "rb") as file:
+            text = file.read()
+    except FileNotFoundError:
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise errors.BadAnswer(
+            f"{path} is damaged: {exc}. It may have held a promise: disarm high availability, then "
+            "remove the file"
+        ) from exc
+
+
+def replace(path: str, data: bytes, durable: bool = True) -> None:
+    """Replaces a file in one step; durable: it is on the disk when this returns. Raises OSError."""
+    new = f"{path}.new"
+    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    try:
+        with open(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        os.rename(new, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(new)
+        raise
+    if durable:
+        folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

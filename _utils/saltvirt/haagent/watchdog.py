@@ -1,0 +1,114 @@
+"""The watchdog's device, as Linux has it (Documentation/watchdog/watchdog-api.rst)."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import struct
+
+log = logging.getLogger(__name__)
+
+_SUPPORT, _KEEPALIVE, _SET_TIMEOUT = 0x80285700, 0x80045705, 0xC0045706
+_INFO = struct.Struct("II32s")
+# what it must be able to do: without the magic close it is at rest when whoever feeds it dies
+_CAN_SET, _CAN_CLOSE = 0x80, 0x100
+
+
+class Watchdog:
+    """path: the device, None: there is none. timeout_s: unfed so long, it shall cut the power.
+
+    Opening it arms it. A process that dies leaves it armed; ``rest`` does not.
+    """
+
+    def __init__(self, path: str | None, timeout_s: float) -> None:
+        self._path, self._wanted_s = path, timeout_s
+        self.timeout_s = timeout_s
+        self._handle: int | None = None
+        self._unfit = self._why_unfit()
+
+    @property
+    def is_there(self) -> bool:
+        """There is one that can be used."""
+        return self._path is not None and not self._unfit and os.path.exists(self._path)
+
+    @property
+    def works(self) -> bool:
+        """It is armed, and feeding it did no harm."""
+        return self._handle is not None
+
+    def arm(self) -> None:
+        """Opens it and feeds it once, if it can be used."""
+        if self._path is None or self._unfit or self.works:
+            return
+        try:
+            handle = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
+        except OSError as exc:
+            log.error("the watchdog %s cannot be armed: %s", self._path, exc.strerror)
+            return
+        self._handle = handle
+        try:
+            self._prepare(handle)
+        except OSError as exc:
+            self._refuse(f"it refuses {self._wanted_s} s: {exc.strerror}")
+
+    def _prepare(self, handle: int) -> None:
+        data = bytearray(_INFO.size)
+        fcntl.ioctl(handle, _SUPPORT, data)
+        options, _version, name = _INFO.unpack(data)
+        if not options & _CAN_SET or not options & _CAN_CLOSE:
+            self._refuse("it has no time-out that can be set, or no magic close")
+            return
+        timeout = bytearray(struct.pack("i", max(1, int(self._wanted_s))))
+        fcntl.ioctl(handle, _SET_TIMEOUT, timeout)
+        self.timeout_s = float(struct.unpack("i", timeout)[0])
+        self.feed()
+        shown = name.rstrip(b"\0").decode("ascii", "replace")
+        log.info("the watchdog %s (%s) is armed: %s s", self._path, shown, self.timeout_s)
+
+    def feed(self) -> None:
+        """Once more its whole time-out."""
+        if self._handle is None:
+            return
+        try:
+            fcntl.ioctl(self._handle, _KEEPALIVE, bytearray(4))
+        except OSError as exc:
+            log.error("the watchdog %s cannot be fed: %s", self._path, exc.strerror)
+            with contextlib.suppress(OSError):
+                os.close(self._handle)
+            self._handle = None
+
+    def rest(self) -> None:
+        """At rest: it cuts no power any more."""
+        if self._handle is None:
+            return
+        handle, self._handle = self._handle, None
+        try:
+            os.write(handle, b"V")
+            log.info("the watchdog %s is at rest", self._path)
+        except OSError as exc:
+            log.error("the watchdog %s cannot be put at rest: %s", self._path, exc.strerror)
+        finally:
+            with contextlib.suppress(OSError):
+                os.close(handle)
+
+    def _refuse(self, why: str) -> None:
+        log.error("the watchdog %s is not used: %s", self._path, why)
+        self._unfit = why
+        self.rest()
+
+    def _why_unfit(self) -> str:
+        """Why it must not even be opened: once armed it could never be put at rest."""
+        if self._path is None:
+            return ""
+        name = os.path.basename(os.path.realpath(self._path))
+        folder = "watchdog0" if name == "watchdog" else name
+        try:
+            with open(f"/sys/class/watchdog/{folder}/nowayout", encoding="ascii") as file:
+                stuck = file.read().strip() == "1"
+        except OSError:
+            return ""
+        if stuck:
+            log.error("the watchdog %s is not used: its module has nowayout=1", self._path)
+        return "nowayout" if stuck else ""

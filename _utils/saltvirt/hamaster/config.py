@@ -1,0 +1,187 @@
+"""The settings ``virt:ha`` of the master. Nothing is configured until there are members."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from saltvirt import errors, settings, units
+from saltvirt.ha.policy import CONDITIONAL, SHUTDOWN_POLICIES, HaPolicy
+
+PORT = 16516
+WATCHDOG = "/dev/watchdog"
+
+_AGENT = re.compile("fence_[a-z0-9_]{1,60}")
+_OPTION = re.compile("[a-z][a-z0-9_-]{0,60}")
+_ADDRESS = re.compile(r"[A-Za-z0-9_.-]{1,253}|\[?[0-9A-Fa-f:.]{2,45}\]?")
+# ours to say, or secrets, which are in a file
+_OURS = ("action", "password", "passwd")
+_COUNTS = ("max_fences", "starts_at_once")
+_NUMBERS = tuple(
+    one.name for one in fields(HaPolicy) if one.name not in (*_COUNTS, "reserve", "shutdown_policy")
+)
+
+
+@dataclass(frozen=True)
+class FenceSetting:
+    """One way to switch a host off. agent: a program of ClusterLabs' fence-agents. options: its
+    own. password_file: a file of this master that has the password."""
+
+    agent: str
+    options: dict[str, str] = field(default_factory=dict)
+    password_file: str | None = None
+
+
+@dataclass(frozen=True)
+class Member:
+    """A hypervisor that takes part. address: where its agent listens. fences: in the order in which
+    they are tried. watchdog: its device, None where it has none."""
+
+    address: str
+    port: int = PORT
+    fences: tuple[FenceSetting, ...] = ()
+    watchdog: str | None = WATCHDOG
+
+
+@dataclass(frozen=True)
+class HaConfig:
+    """What ``virt:ha`` says. name: of this master, masters: of all. pools: folders that all
+    members share, where agents write their beats."""
+
+    name: str
+    masters: tuple[str, ...]
+    members: dict[str, Member]
+    pools: tuple[str, ...] = ()
+    policy: HaPolicy = field(default_factory=HaPolicy)
+
+
+def is_configured(opts: Mapping[str, Any]) -> bool:
+    """Whether there are members: all that a cloud without them asks."""
+    return bool(settings.option(settings.of_master(opts), "ha:members"))
+
+
+def of_master(opts: Mapping[str, Any]) -> HaConfig:
+    """The HaConfig of the master whose options these are. Raises InvalidInput."""
+    get = settings.of_master(opts)
+    members = settings.mapping(get, "ha:members")
+    if not members:
+        raise errors.InvalidInput(
+            "high availability is not configured: virt:ha:members of the master's configuration "
+            "names the hypervisors that take part"
+        )
+    port = settings.integer(get, "ha:port", PORT, most=65535)
+    name = settings.text(get, "ha:name", str(opts.get("id") or "master").removesuffix("_master"))
+    masters = settings.words(get, "ha:masters") or (name,)
+    if name not in masters:
+        raise errors.InvalidInput(
+            f"virt:ha:masters must name this master, {name} (virt:ha:name), too"
+        )
+    if set(masters) & set(members):
+        raise errors.InvalidInput("virt:ha:masters: a master is no member: give it another name")
+    found = {host: _member(host, one, port) for host, one in sorted(members.items(), key=str)}
+    return HaConfig(name, masters, found, _pools(get), _policy(get))
+
+
+def _pools(get: settings.Get) -> tuple[str, ...]:
+    pools = settings.words(get, "ha:pools")
+    for one in pools:
+        if not one.startswith("/"):
+            raise settings.wrong("ha:pools", list(pools), "a list of absolute paths")
+    return pools
+
+
+def _member(host: object, given: object, port: int) -> Member:
+    where = f"virt:ha:members:{host}"
+    if not isinstance(host, str) or not host:
+        raise errors.InvalidInput(f"virt:ha:members: {units.shown(host)} is no minion id")
+    given = {"address": given} if isinstance(given, str) else given
+    known = {"address", "port", "fences", "watchdog"}
+    one = _mapping(given, where, known)
+    address = str(one.get("address") or host)
+    if not _ADDRESS.fullmatch(address):
+        raise errors.InvalidInput(f"{where}: {units.shown(address)} is no address")
+    own_port = one.get("port", port)
+    if isinstance(own_port, bool) or not isinstance(own_port, int) or not 0 < own_port < 2**16:
+        raise errors.InvalidInput(f"{where}: port must be from 1 to 65535")
+    watchdog = one.get("watchdog", WATCHDOG) or None
+    if watchdog is not None and not (isinstance(watchdog, str) and watchdog.startswith("/dev/")):
+        raise errors.InvalidInput(f"{where}: watchdog must be a device such as {WATCHDOG}, or null")
+    fences = one.get("fences") or []
+    if not isinstance(fences, list):
+        raise errors.InvalidInput(f"{where}: fences must be a list")
+    levels = tuple(
+        _fence(f"{where}: fence {place}", each) for place, each in enumerate(fences, start=1)
+    )
+    return Member(address, own_port, levels, watchdog)
+
+
+def _fence(where: str, given: object) -> FenceSetting:
+    one = _mapping(given, where, {"agent", "options"})
+    agent = one.get("agent")
+    if not isinstance(agent, str) or not _AGENT.fullmatch(agent):
+        raise errors.InvalidInput(
+            f"{where}: agent must be the name of a fence agent such as fence_ipmilan, "
+            f"not {units.shown(agent)}"
+        )
+    options = _mapping(one.get("options") or {}, f"{where}: options", None)
+    secret = options.pop("password_file", None)
+    if secret is not None and not (isinstance(secret, str) and secret.startswith("/")):
+        raise errors.InvalidInput(f"{where}: password_file must be an absolute path")
+    found = {}
+    for key, value in options.items():
+        if key in _OURS:
+            advice = "is given by Salt Virt" if key == "action" else "belongs in a password_file"
+            raise errors.InvalidInput(f"{where}: {key} {advice}")
+        text = units.shown(value) if isinstance(value, (bool, int, float)) else value
+        fits = isinstance(text, str) and text.isprintable() and _OPTION.fullmatch(str(key))
+        if not fits:
+            raise errors.InvalidInput(f"{where}: {key} must be a text of one line")
+        found[str(key)] = str(text)
+    return FenceSetting(agent, found, secret)
+
+
+def _mapping(given: object, where: str, known: set[str] | None) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise errors.InvalidInput(f"{where} must be a mapping, not {units.shown(given)}")
+    unknown = sorted(map(str, set(given) - known)) if known else []
+    if unknown:
+        raise errors.InvalidInput(
+            f"{where}: unknown setting {', '.join(unknown)}; "
+            f"known: {', '.join(sorted(known or ()))}"
+        )
+    return dict(given)
+
+
+def _policy(get: settings.Get) -> HaPolicy:
+    """The HaPolicy, with what cannot be proven by it refused."""
+    usual, found = HaPolicy(), {}
+    for key in _NUMBERS:
+        found[key] = settings.number(get, f"ha:{key}", getattr(usual, key))
+    counts = {key: settings.integer(get, f"ha:{key}", getattr(usual, key)) for key in _COUNTS}
+    reserve = settings.number(get, "ha:reserve", usual.reserve)
+    if reserve != int(reserve):
+        raise settings.wrong("ha:reserve", reserve, "a whole number from 0")
+    policy = replace(
+        usual,
+        **found,
+        **counts,
+        reserve=int(reserve),
+        shutdown_policy=settings.choice(get, "ha:shutdown_policy", CONDITIONAL, SHUTDOWN_POLICIES),
+    )
+    _can_be_kept(policy)
+    return policy
+
+
+def _can_be_kept(policy: HaPolicy) -> None:
+    """Raises InvalidInput for times by which one lost word would be taken for a death."""
+    if policy.beat_s < 0.1:
+        raise settings.wrong("ha:beat_s", policy.beat_s, "0.1 or more")
+    if not policy.clock_drift < 1:
+        raise settings.wrong("ha:clock_drift", policy.clock_drift, "less than 1")
+    for key in ("suspect_s", "feed_lease_s", "lead_lease_s"):
+        if getattr(policy, key) < 3 * policy.beat_s:
+            raise settings.wrong(f"ha:{key}", getattr(policy, key), "three times beat_s or more")
+    if policy.watchdog_s < 2 * policy.beat_s:
+        raise settings.wrong("ha:watchdog_s", policy.watchdog_s, "twice beat_s or more")

@@ -1,0 +1,328 @@
+"""Which guests are of high availability: given to it, taken from it, ignored for a while."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+from xml.etree import ElementTree
+
+from saltvirt import errors, names, units
+from saltvirt.fleet.client import Fleet
+from saltvirt.ha.view import IGNORED, STARTED, STOPPED, GuestWanted
+from saltvirt.hamaster import suits
+from saltvirt.hamaster.outlook import Outlook
+from saltvirt.hamaster.person import Person
+from saltvirt.hamaster.wishes import Wishes
+from saltvirt.operations import find, inventory, lock
+from saltvirt.operations.operation import Checked, Reasons, Result
+from saltvirt.placement import policy
+from saltvirt.revert import Revert
+
+MOST = 1000
+_COUNTS = ("priority", "restarts", "relocates")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was typed; None: as it is, or as by default. state: ``started`` or ``stopped``."""
+
+    priority: Any = None
+    restarts: Any = None
+    relocates: Any = None
+    failback: Any = None
+    state: Any = None
+    group: Any = None
+
+    def over(self, wanted: GuestWanted) -> GuestWanted:
+        """The guest's wishes with these. Raises InvalidInput."""
+        found: dict[str, Any] = {}
+        for key in _COUNTS:
+            if getattr(self, key) is not None:
+                found[key] = _count(getattr(self, key), key)
+        if self.failback is not None:
+            if not isinstance(self.failback, bool):
+                raise errors.InvalidInput(
+                    f"failback must be True or False, not {units.shown(self.failback)}"
+                )
+            found["failback"] = self.failback
+        if self.state is not None:
+            if self.state not in (STARTED, STOPPED):
+                raise errors.InvalidInput(
+                    f"state must be {STARTED} or {STOPPED}, not {units.shown(self.state)}"
+                )
+            found["wanted"] = self.state
+        return replace(wanted, **found)
+
+
+def _count(value: object, key: str) -> int:
+    if isinstance(value, str) and value.isdecimal() and len(value) < 8:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST:
+        raise errors.InvalidInput(
+            f"{key} must be a whole number from 0 to {MOST}, not {units.shown(value)}"
+        )
+    return value
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """wanted: what would be written. old: what is. rule: the group that it joins. autostart: it
+    starts with its host now, which becomes the manager's."""
+
+    wanted: GuestWanted
+    old: GuestWanted | None
+    rule: str | None
+    joins: bool
+    autostart: bool = False
+
+    def changes(self) -> dict[str, Any]:
+        new, old = _shown(self.wanted), _shown(self.old) if self.old else None
+        found: dict[str, Any] = {}
+        if new != old:
+            found["ha"] = {"old": old, "new": new}
+        if self.joins:
+            found["group"] = {"old": None, "new": self.rule}
+        if self.autostart:
+            found["autostart"] = {"old": True, "new": False}
+        return found
+
+    def over(self, wishes: Wishes) -> Wishes:
+        name = self.wanted.name
+        rules = dict(wishes.rules)
+        if self.rule and self.rule in rules and name not in rules[self.rule].guests:
+            rule = rules[self.rule]
+            rules[self.rule] = replace(rule, guests=(*rule.guests, name))
+        auto = wishes.autostarted | {name} if self.autostart else wishes.autostarted
+        guests = {**wishes.guests, name: self.wanted}
+        sizes = wishes.sizes if self.old else {**wishes.sizes, name: self.wanted.size}
+        return replace(wishes, guests=guests, sizes=sizes, rules=rules, autostarted=auto)
+
+
+def _shown(wanted: GuestWanted) -> dict[str, Any]:
+    kept = {one.name: getattr(wanted, one.name) for one in fields(wanted)}
+    return {key: value for key, value in kept.items() if key not in ("name", "size", "leased")}
+
+
+class Enable:
+    """Gives a guest to high availability, or changes how it is kept."""
+
+    def __init__(self, fleet: Fleet, name: str, asked: Asked) -> None:
+        self.fleet, self.name, self.asked = fleet, str(name), asked
+        self.person = Person(fleet, "ha_enable")
+
+    def check(self) -> Checked:
+        """What would be written, or all that ties the guest to its host."""
+        reasons = Reasons()
+        with reasons:
+            name = names.guest(self.name)
+            with reasons:
+                lock.refuse_taken(self.fleet.opts, name)
+            plan = self._plan(reasons)
+            reasons.hold()
+            changes = plan.changes()
+            if not changes:
+                return Checked(name, self._as_it_is(plan), nothing=True)
+            return Checked(name, f"{self._done(plan, 'would be')}{self.person.beside}", changes)
+        return reasons.checked(self.name)
+
+    def run(self) -> Result:
+        """Raises NotFound, InvalidInput, OperationFailed."""
+        name = names.guest(self.name)
+        with lock.guest(self.fleet.opts, name, "virt.ha_enable"):
+            plan = self._plan(Reasons(first=True))
+            changes = plan.changes()
+            if not changes:
+                return Result(name, self._as_it_is(plan))
+            with Revert() as undo:
+                if plan.autostart:
+                    undo.push("autostart", self._autostart, plan.wanted.host, "on")
+                    self._autostart(plan.wanted.host, "off")
+                text = self._done(plan, "is")
+                self.person.wish(name, text, plan.over)
+                undo.success()
+        return Result(name, f"{text}{self.person.beside}", changes)
+
+    def _autostart(self, host: str, state: str) -> None:
+        asked = {"vm_": self.name, "state": state}
+        self.fleet.one(host, "virt.set_autostart", asked, long=False)
+
+    def _done(self, plan: _Plan, verb: str) -> str:
+        name = plan.wanted.name
+        if plan.old:
+            return f"{name} {verb} kept in another way by high availability"
+        return f"{name} on {plan.wanted.host} {verb} given to high availability"
+
+    def _as_it_is(self, plan: _Plan) -> str:
+        return f"{plan.wanted.name} is of high availability already"
+
+    def _plan(self, reasons: Reasons) -> _Plan:
+        config, wishes = self.person.config, self.person.store.read()
+        old = wishes.guests.get(self.name)
+        wanted = old or GuestWanted(self.name)
+        with reasons:
+            wanted = self.asked.over(wanted)
+        with reasons:
+            self._group(wishes)
+        rule = str(self.asked.group) if self.asked.group is not None else None
+        joins = bool(rule in wishes.rules and self.name not in wishes.rules[str(rule)].guests)
+        if old is not None:
+            return _Plan(wanted, old, rule, joins)
+        reasons.hold()
+        host, state = find.locate(self.fleet, self.name)
+        with reasons:
+            self.person.member(host)
+        hosts, unreachable = inventory.gather(self.fleet)
+        here = next((one for one in hosts if one.name == host), None)
+        size = next((one for one in here.guests if one.name == self.name), None) if here else None
+        if here is None or size is None:
+            raise errors.ConnectionFailed(f"{host}: {unreachable.get(host, 'the guest is gone')}")
+        stopped = self.asked.state is None and state not in ("running", "paused")
+        wanted = replace(wanted, host=host, size=size, wanted=STOPPED if stopped else wanted.wanted)
+        self._suits(reasons, here)
+        with reasons:
+            self._reserve(Outlook(config, wishes, hosts, policy.of_master(self.fleet.opts)), wanted)
+        return _Plan(wanted, None, rule, joins, autostart=size.autostart)
+
+    def _group(self, wishes: Wishes) -> None:
+        group = self.asked.group
+        if group is not None and str(group) not in wishes.rules:
+            known = ", ".join(sorted(wishes.rules)) or "none"
+            raise errors.NotFound(
+                f"there is no rule {units.shown(group)}: salt-run virt.ha_rule makes one; "
+                f"there: {known}"
+            )
+
+    def _suits(self, reasons: Reasons, host: Any) -> None:
+        asked = {"vm_": self.name}
+        xml = self.fleet.one(host.name, "virt.get_xml", asked, long=False)
+        disks = self.fleet.one(host.name, "virt.get_disks", asked, long=False)
+        try:
+            root = ElementTree.fromstring(xml)
+        except (ElementTree.ParseError, TypeError) as exc:
+            raise errors.BadAnswer(f"{host.name}: the definition of {self.name}: {exc}") from exc
+        for why in suits.reasons(root, host, disks if isinstance(disks, dict) else {}):
+            with reasons:
+                raise errors.InvalidInput(f"{self.name} can run on {host.name} alone: {why}")
+
+    def _reserve(self, outlook: Outlook, wanted: GuestWanted) -> None:
+        why = outlook.refusal(wanted)
+        if why:
+            raise errors.OperationFailed(f"{self.name} would break virt:ha:reserve: {why}")
+
+
+class Disable:
+    """Takes a guest from high availability: it stays as it is, and starts with its host again if it
+    did before."""
+
+    def __init__(self, fleet: Fleet, name: str) -> None:
+        self.fleet, self.name = fleet, str(name)
+        self.person = Person(fleet, "ha_disable")
+
+    def check(self) -> Checked:
+        """What would be taken back."""
+        reasons = Reasons()
+        with reasons:
+            wishes = self._wishes()
+            return Checked(self.name, self._done("would be"), self._changes(wishes))
+        return reasons.checked(self.name)
+
+    def run(self) -> Result:
+        """Raises NotFound, OperationFailed. What its host does not do is named."""
+        name = names.guest(self.name)
+        with lock.guest(self.fleet.opts, name, "virt.ha_disable"):
+            wishes = self._wishes()
+            text = self._done("is")
+            self.person.wish(name, text, lambda known: known.without(name))
+            left = self._autostart() if name in wishes.autostarted else ""
+        words = f"{text}; it does not start with its host: {left}" if left else text
+        return Result(name, words, self._changes(wishes), complete=not left)
+
+    def _autostart(self) -> str:
+        """Why it does not start with its host as it did, or nothing."""
+        try:
+            host, _ = find.locate(self.fleet, self.name)
+            asked = {"vm_": self.name, "state": "on"}
+            self.fleet.one(host, "virt.set_autostart", asked, long=False)
+        except errors.VirtError as exc:
+            return exc.text
+        return ""
+
+    def _wishes(self) -> Wishes:
+        wishes = self.person.store.read()
+        self.person.guest(wishes, self.name)
+        return wishes
+
+    def _done(self, verb: str) -> str:
+        return f"{self.name} {verb} no longer of high availability, and stays as it is"
+
+    def _changes(self, wishes: Wishes) -> dict[str, Any]:
+        changes: dict[str, Any] = {"ha": {"old": _shown(wishes.guests[self.name]), "new": None}}
+        if self.name in wishes.autostarted:
+            changes["autostart"] = {"old": False, "new": True}
+        return changes
+
+
+class Ignore:
+    """A guest is left alone by high availability, whatever becomes of it; or no longer."""
+
+    def __init__(self, fleet: Fleet, name: str, off: bool = False) -> None:
+        self.fleet, self.name, self.off = fleet, str(name), off
+        self.person = Person(fleet, "ha_ignore")
+
+    def check(self) -> Checked:
+        """What would be so."""
+        reasons = Reasons()
+        with reasons:
+            old, new = self._states()
+            if old == new:
+                return Checked(self.name, self._done("is", "already"), nothing=True)
+            changes = {"ha": {"old": old, "new": new}}
+            return Checked(self.name, self._done("would be"), changes)
+        return reasons.checked(self.name)
+
+    def run(self) -> Result:
+        """Raises NotFound, OperationFailed."""
+        name = names.guest(self.name)
+        with lock.guest(self.fleet.opts, name, "virt.ha_ignore"):
+            old, new = self._states()
+            if old == new:
+                return Result(name, self._done("is", "already"))
+            text = self._done("is")
+            self.person.wish(name, text, lambda known: _wanting(known, name, new))
+        return Result(name, f"{text}{self.person.beside}", {"ha": {"old": old, "new": new}})
+
+    def _states(self) -> tuple[str, str]:
+        if not isinstance(self.off, bool):
+            raise errors.InvalidInput(f"off must be True or False, not {units.shown(self.off)}")
+        wishes = self.person.store.read()
+        self.person.guest(wishes, self.name)
+        old = wishes.guests[self.name].wanted
+        if not self.off:
+            return old, IGNORED
+        if old != IGNORED:
+            return old, old
+        return old, self._where_it_was()
+
+    def _where_it_was(self) -> str:
+        """What is to be wanted of it: what it is. Raises OperationFailed where it is elsewhere: the
+        engine would start it where it left it."""
+        host, state = find.locate(self.fleet, self.name)
+        record = self.person.engine.registry.guests.get(self.name)
+        places = {place.host for place in record.places} if record else set()
+        if places and host not in places:
+            raise errors.OperationFailed(
+                f"{self.name} is on {host} now, and high availability left it on "
+                f"{', '.join(sorted(places))}: give it anew, virt.ha_disable and virt.ha_enable"
+            )
+        return STARTED if state in ("running", "paused") else STOPPED
+
+    def _done(self, verb: str, more: str = "") -> str:
+        words = f"{self.name} {verb} {'no longer ignored' if self.off else 'ignored'}"
+        return f"{words} by high availability {more}".rstrip()
+
+
+def _wanting(wishes: Wishes, name: str, wanted: str) -> Wishes:
+    if name not in wishes.guests:
+        raise errors.NotFound(f"{name} was taken from high availability meanwhile")
+    guests = {**wishes.guests, name: replace(wishes.guests[name], wanted=wanted)}
+    return replace(wishes, guests=guests)

@@ -1,0 +1,375 @@
+"""The engine of a master: gathers what is seen, has ``saltvirt.ha`` decide, does it, once a beat.
+
+The order is what the proofs rest on: what must not be forgotten is on the disk, then the calls go
+out, then fences are run. It may be killed on any line: one that starts anew reads what it kept,
+asks for the lead again, and learns from a majority of the hosts what was decided.
+"""
+
+from __future__ import annotations
+
+import collections
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from saltvirt import errors, plain
+from saltvirt.ha import decide, quorum, reserve
+from saltvirt.ha.facts import ArrivedBeat, Call
+from saltvirt.ha.registry import Registry
+from saltvirt.ha.view import Decided, Fence, FenceSeen, GuestWanted, MasterKept, View, begun
+from saltvirt.hamaster import files, seen
+from saltvirt.hamaster.config import HaConfig
+from saltvirt.hamaster.definitions import Definitions
+from saltvirt.hamaster.fencer import FenceEnd
+from saltvirt.hamaster.inbox import Inbox
+from saltvirt.hamaster.journal import Journal
+from saltvirt.hamaster.outlook import sized
+from saltvirt.hamaster.wishes import Wishes, WishStore
+from saltvirt.hatalk import frames
+from saltvirt.operations import held
+from saltvirt.placement import facts
+from saltvirt.placement.policy import PlacementPolicy
+
+log = logging.getLogger(__name__)
+
+TAG = "salt/virt/ha/"
+# so often it is shown what is seen, when nothing happens; and one host's loss is thought through
+SHOW_S, LOSS_S = 5, 5
+_LAST = 50
+
+
+def boot_time() -> float:
+    """The engine's clock. It goes on while the machine sleeps: a lead that was granted before is
+    not taken for granted after."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Talker(Protocol):
+    """What carries words to the hosts."""
+
+    def tell(self, host: str, kind: str, body: dict[str, Any]) -> None:
+        """Says it, or says it later, or never: waits for nothing."""
+
+
+class Fences(Protocol):
+    """What runs fence agents."""
+
+    @property
+    def levels(self) -> dict[str, int]:
+        """How many fences each host has."""
+
+    @property
+    def seen(self) -> dict[str, FenceSeen]:
+        """How the last attempt of each host ended."""
+
+    def begin(self, fence: Fence) -> bool:
+        """Begins an attempt, and waits for nothing."""
+
+    def ended(self) -> list[FenceEnd]:
+        """Those that ended since this was last asked."""
+
+
+class Room(Protocol):
+    """What knows the hosts' room."""
+
+    @property
+    def hosts(self) -> dict[str, facts.Host]:
+        """By name."""
+
+    @property
+    def answered_s(self) -> dict[str, float]:
+        """When each host was asked, of those that answered."""
+
+
+@dataclass(frozen=True)
+class World:
+    """All that the engine touches. bus: is told a tag and data."""
+
+    talker: Talker
+    fences: Fences
+    rooms: Room
+    bus: Callable[[str, dict[str, Any]], None]
+    clock: Callable[[], float] = boot_time
+    wall: Callable[[], float] = time.time
+
+
+def is_news(old: MasterKept | None, new: MasterKept) -> bool:
+    """Whether it must be on the disk before the calls go out. The number of a beat need not be:
+    what was last said of a host has been written when it was said first."""
+    return old is None or _lasting(old) != _lasting(new)
+
+
+def _lasting(kept: MasterKept) -> tuple[object, ...]:
+    pledges = {name: replace(one, seq=0) for name, one in kept.pledges.items()}
+    return kept.term, kept.registry.stamp, pledges
+
+
+class Engine:
+    """opts: the master's. Raises OperationFailed for a file that cannot be read: it does not act
+    then."""
+
+    def __init__(
+        self, opts: held.Opts, config: HaConfig, placement: PlacementPolicy, world: World
+    ) -> None:
+        self.opts, self.config, self.placement, self.world = opts, config, placement, world
+        self.inbox = Inbox(config.members, world.clock)
+        self.store, self.journal = WishStore(opts), Journal(opts)
+        self.wishes = self.store.news() or Wishes()
+        self.definitions = Definitions(opts)
+        self.kept = files.read(seen.kept(opts), MasterKept)
+        self.state = begun(config.name, self.kept or MasterKept(), world.clock())
+        self.problem = self.doubt = ""
+        self._sized: tuple[Wishes, dict[str, facts.Host], dict[str, GuestWanted]]
+        self._sized = self.wishes, {}, {}
+        self._losses: dict[str, seen.LossSeen] = {}
+        self._decided: collections.deque[seen.DecisionSeen] = collections.deque(maxlen=_LAST)
+        self._shown_s = self._lost_s = float("-inf")
+
+    def run(self, stop: threading.Event) -> None:
+        """Until it is stopped. What goes wrong in one beat is said, and the next one begins."""
+        beat_s, clock = self.config.policy.beat_s, self.world.clock
+        next_s = clock()
+        while not stop.is_set():
+            self.safely()
+            next_s = max(next_s + beat_s, clock())
+            stop.wait(max(0, next_s - clock()))
+
+    def safely(self) -> None:
+        """One beat. What it raises is the problem that others are shown."""
+        try:
+            self.beat()
+            problem = ""
+        except (errors.VirtError, OSError) as exc:
+            problem = f"the engine does not act: {exc}"
+        except Exception as exc:
+            log.exception("the engine of high availability")
+            problem = f"the engine does not act: internal error: {exc!r}"
+        if problem and problem != self.problem:
+            log.error("%s", problem)
+        changed, self.problem = problem != self.problem, problem
+        if changed or problem:
+            self._show(self.view(self.world.clock()), self.world.clock())
+
+    def beat(self) -> None:
+        """Gathers, decides, writes down, tells the hosts, fences: in this order."""
+        now_s = self.world.clock()
+        self._wishes()
+        self._words()
+        view = self.view(now_s)
+        decision = decide.decide(view, self.state, now_s)
+        kept = decision.state.kept
+        if is_news(self.kept, kept):
+            files.write(seen.kept(self.opts), kept)
+            self.kept = kept
+        self.state = decision.state
+        self._tell(decision.call, view)
+        for fence in decision.fences:
+            self._fence(fence)
+        for one in decision.decided:
+            self._decide(one)
+        self._fenced()
+        if decision.decided or now_s - self._shown_s >= SHOW_S:
+            self._think(view, now_s)
+            self._show(view, now_s)
+
+    # what is seen
+
+    def _wishes(self) -> None:
+        """The last that could be read hold on."""
+        try:
+            news = self.store.news()
+        except (errors.VirtError, OSError) as exc:
+            news = None
+            if not self.doubt:
+                log.error("%s", exc)
+            self.doubt = f"it goes by the last wishes that it could read: {exc}"
+        if news is not None:
+            self.wishes, self.doubt = news, ""
+            self.definitions.keep_only(news.guests)
+            self.store.guard(news)
+        if len(self.config.masters) > 1 and not self.store.path.exists():
+            raise errors.OperationFailed(
+                f"{self.store.path} is not there, and there are several masters: they must share "
+                "it, or guests would be forgotten"
+            )
+
+    def view(self, now_s: float) -> View:
+        """What is seen now."""
+        wishes, rooms = self.wishes, self.world.rooms.hosts
+        closed = {name for name, host in rooms.items() if host.maintenance is not None}
+        return View(
+            masters=self.config.masters,
+            members=tuple(self.config.members),
+            beats=self.inbox.beats(),
+            answered_s=self.world.rooms.answered_s,
+            rooms=rooms,
+            guests=self._guests(rooms),
+            rules=tuple(wishes.rules.values()),
+            wishes=wishes.wishes,
+            fence_levels=self.world.fences.levels,
+            fences=self.world.fences.seen,
+            confirmed=wishes.confirmed,
+            maintenance=frozenset(closed),
+            armed=wishes.armed,
+            policy=self.config.policy,
+            placement=self.placement,
+        )
+
+    def _guests(self, rooms: dict[str, facts.Host]) -> dict[str, GuestWanted]:
+        """The guests with their sizes, made anew when either is."""
+        if self._sized[0] is not self.wishes or self._sized[1] is not rooms:
+            found = sized(self.wishes.sized, rooms.values())
+            self._sized = self.wishes, rooms, found
+        return self._sized[2]
+
+    @property
+    def registry(self) -> Registry:
+        """What was decided last, kept by enough hosts or not yet."""
+        return self.state.kept.registry
+
+    def _words(self) -> None:
+        """What hosts told beside their beats. It decides nothing."""
+        for host, kind, body in self.inbox.words():
+            try:
+                if kind == frames.DEFINITION:
+                    self._definition(host, body)
+                elif kind == frames.JOURNAL:
+                    self._deed(host, body)
+            except (errors.VirtError, OSError) as exc:
+                log.warning("%s", plain.line(exc))
+
+    def _definition(self, host: str, body: dict[str, Any]) -> None:
+        name = body.get("name")
+        if not isinstance(name, str) or name not in self.wishes.guests:
+            raise errors.BadAnswer(f"{host} told the definition of a guest that nobody gave")
+        if not self._may_have(host, name):
+            raise errors.BadAnswer(f"{host} told the definition of {name}, which lives elsewhere")
+        if self.definitions.take(host, body):
+            self.journal.write("definition", name, host=host)
+
+    def _may_have(self, host: str, name: str) -> bool:
+        record = self.registry.guests.get(name)
+        if record is None or not record.places:
+            return host in (self.wishes.guests[name].host, record.last if record else "")
+        return any(place.host == host for place in record.places)
+
+    def _deed(self, host: str, body: dict[str, Any]) -> None:
+        told = {key: str(body.get(key, ""))[:500] for key in ("action", "why")}
+        self.journal.write("host", host, guest=str(body.get("guest", ""))[:300], **told)
+
+    # what is done
+
+    def _tell(self, call: Call, view: View) -> None:
+        bodies: dict[int, dict[str, Any]] = {}  # most hosts are told the same
+        for host in self.config.members:
+            arrived = view.beats.get(host)
+            own = decide.spared(call, arrived.beat if arrived else None)
+            size = 0 if own.registry is None else 1
+            if size not in bodies:
+                bodies[size] = own.to_answer()
+            self.world.talker.tell(host, frames.CALL, bodies[size])
+            if arrived is None or self._is_silent(arrived, self.world.clock()):
+                self.definitions.forgot(host)
+                continue
+            for one in self.definitions.untold(host, arrived.beat.boot):
+                self.world.talker.tell(host, frames.DEFINITION, one.body())
+
+    def _is_silent(self, arrived: ArrivedBeat, now_s: float) -> bool:
+        return now_s - arrived.at_s >= self.config.policy.suspect_s
+
+    def _fence(self, fence: Fence) -> None:
+        began = self.world.fences.begin(fence)
+        why = f"attempt {fence.attempt}, fence {fence.level + 1}"
+        why += "" if began else ": it is at work still"
+        self._told("fence", fence.host, "", "begun" if began else "waits", why)
+
+    def _fenced(self) -> None:
+        for end in self.world.fences.ended():
+            why = f"{end.agent}, attempt {end.fence.attempt}"
+            why += f": {end.outcome.words}" if end.outcome.words else ""
+            self._told("fence", end.fence.host, "begun", end.outcome.state, why)
+
+    def _decide(self, one: Decided) -> None:
+        self._told(one.what, one.name, one.old, one.new, one.why)
+
+    def _told(self, what: str, name: str, old: str, new: str, why: str) -> None:
+        """For the journal, the bus and those who ask. What cannot be told was done all the same."""
+        why = plain.line(why)
+        at_s = self.world.wall()
+        self._decided.append(seen.DecisionSeen(at_s, what, name, old, new, why))
+        try:
+            self.journal.write(what, name, old=old, new=new, why=why, master=self.config.name)
+        except OSError as exc:
+            log.warning("the journal of high availability: %s", exc)
+        told = {"name": name, "old": old, "new": new, "message": why, "master": self.config.name}
+        try:
+            self.world.bus(f"{TAG}{what}/{name}", told)
+        except Exception as exc:
+            log.warning("the event of %s was not sent: %s", name, plain.line(exc))
+
+    # what is shown
+
+    def _think(self, view: View, now_s: float) -> None:
+        """What would become of one host's guests: a host a time, all in turn."""
+        if self.state.leading_s is None or not view.rooms:
+            self._losses = {}
+            return
+        if now_s - self._lost_s < LOSS_S:
+            return
+        self._lost_s = now_s
+        order = [name for name in self.config.members if name not in self._losses]
+        host = order[0] if order else next(iter(self._losses))
+        self._losses.pop(host, None)
+        lost = reserve.lose(view, self.registry, host, now_s)
+        self._losses[host] = seen.LossSeen(lost.moved, lost.unplaced)
+
+    def _show(self, view: View, now_s: float) -> None:
+        self._shown_s = now_s
+        try:
+            files.show(seen.path(self.opts), self._seen(view, now_s))
+        except OSError as exc:
+            log.warning("what the engine sees cannot be shown: %s", exc)
+
+    def _seen(self, view: View, now_s: float) -> seen.EngineSeen:
+        members = self.registry.members or view.members
+        votes = quorum.master_votes(members, view.alone)
+        fresh = {name: one for name, one in view.beats.items() if not self._is_silent(one, now_s)}
+        settled = self.registry.version == self.state.committed and self.state.ready
+        return seen.EngineSeen(
+            self.world.wall(),
+            self.config.name,
+            leading=self.state.leading_s is not None,
+            leader=self._leader(fresh),
+            settled=settled,
+            heard=len(set(fresh) & set(members)),
+            needed=quorum.majority(members, view.alone) - votes,
+            hosts={name: self._host(name, view, now_s) for name in view.members},
+            losses=dict(self._losses),
+            decided=tuple(self._decided),
+            problem=self.problem or self.doubt,
+        )
+
+    def _leader(self, fresh: dict[str, ArrivedBeat]) -> str:
+        """Who leads, by what the hosts say."""
+        if self.state.leading_s is not None:
+            return self.config.name
+        said = collections.Counter(one.beat.leader for one in fresh.values() if one.beat.leader)
+        return said.most_common(1)[0][0] if said else ""
+
+    def _host(self, name: str, view: View, now_s: float) -> seen.HostSeen:
+        arrived, fence = view.beats.get(name), view.fences.get(name)
+        words = f"{fence.outcome} (attempt {fence.attempt})" if fence else ""
+        if arrived is None:
+            return seen.HostSeen(fence=words)
+        beat = arrived.beat
+        return seen.HostSeen(
+            beat.boot,
+            round(max(0.0, now_s - arrived.at_s), 1),
+            beat.armed,
+            beat.phase,
+            beat.storage_silent_s,
+            words,
+        )

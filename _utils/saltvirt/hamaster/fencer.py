@@ -1,0 +1,102 @@
+"""Fence agents at work, each in a thread of its own: the engine waits for none of them."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from saltvirt import errors
+from saltvirt.ha.view import OFF, TIMED_OUT, Fence, FenceSeen
+from saltvirt.hamaster import fences
+from saltvirt.hamaster.config import FenceSetting, Member
+from saltvirt.hamaster.fences import Outcome
+
+log = logging.getLogger(__name__)
+
+# at one time: more would be hosts that a broken switch hides
+MOST = 16
+
+
+@dataclass(frozen=True)
+class FenceEnd:
+    """An attempt that ended."""
+
+    fence: Fence
+    agent: str
+    outcome: Outcome
+
+
+class Fencer:
+    """off: what switches a host off by one of its fences."""
+
+    def __init__(
+        self,
+        members: Mapping[str, Member],
+        off: Callable[[FenceSetting], Outcome] = fences.off,
+    ) -> None:
+        self._members, self._off = members, off
+        self._lock, self._working = threading.Lock(), set[tuple[str, int]]()
+        self._seen: dict[str, FenceSeen] = {}
+        self._ends: queue.SimpleQueue[FenceEnd] = queue.SimpleQueue()
+
+    @property
+    def levels(self) -> dict[str, int]:
+        """How many fences each host has."""
+        return {name: len(one.fences) for name, one in self._members.items()}
+
+    @property
+    def seen(self) -> dict[str, FenceSeen]:
+        """How the last attempt of each host ended."""
+        with self._lock:
+            return dict(self._seen)
+
+    def ended(self) -> list[FenceEnd]:
+        """Those that ended since this was last asked."""
+        found = []
+        while not self._ends.empty():
+            found.append(self._ends.get())
+        return found
+
+    def begin(self, fence: Fence) -> bool:
+        """Begins the attempt. False where it is not: that fence is at work still, or too many."""
+        own = self._members[fence.host].fences if fence.host in self._members else ()
+        work = (fence.host, fence.level)
+        with self._lock:
+            if fence.level >= len(own) or work in self._working or len(self._working) >= MOST:
+                return False
+            self._working.add(work)
+        thread = threading.Thread(
+            target=self._run, args=(fence, own[fence.level]), name=f"fence {fence.host}",
+            daemon=True,
+        )  # fmt: skip
+        thread.start()
+        return True
+
+    def _run(self, fence: Fence, setting: FenceSetting) -> None:
+        outcome = Outcome(TIMED_OUT)
+        try:
+            outcome = self._off(setting)
+        except errors.VirtError as exc:
+            outcome = Outcome(TIMED_OUT, exc.text)
+        except Exception as exc:
+            log.exception("the fence of %s", fence.host)
+            outcome = Outcome(TIMED_OUT, f"internal error: {exc!r}")
+        finally:
+            with self._lock:
+                self._working.discard((fence.host, fence.level))
+                if not self._is_known_off(fence):
+                    self._seen[fence.host] = FenceSeen(fence.attempt, outcome.state)
+            self._ends.put(FenceEnd(fence, setting.agent, outcome))
+
+    def _is_known_off(self, fence: Fence) -> bool:
+        """Another fence has seen the host off, for the same question."""
+        known = self._seen.get(fence.host)
+        question = fence.attempt.rsplit(".", 1)[0]
+        return (
+            known is not None
+            and known.outcome == OFF
+            and known.attempt.rsplit(".", 1)[0] == question
+        )

@@ -1,0 +1,72 @@
+"""``virt.fence``: a person switches a host off by its fences, or asks whether they would work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from saltvirt import errors
+from saltvirt.fleet.client import Fleet
+from saltvirt.ha.view import OFF, ON, TIMED_OUT
+from saltvirt.hamaster import fences
+from saltvirt.hamaster.config import FenceSetting
+from saltvirt.hamaster.person import Person
+from saltvirt.operations.operation import Checked, Reasons, Result
+
+
+class FenceHost:
+    """Switches a host off. What its fence then sees is written down as a person's word is."""
+
+    def __init__(self, fleet: Fleet, host: str) -> None:
+        self.fleet, self.host = fleet, str(host)
+        self.person = Person(fleet, "fence")
+
+    def check(self) -> Checked:
+        """Whether each of its fences is reached and lets us in, by its status."""
+        reasons = Reasons()
+        with reasons:
+            levels = self._levels()
+            rows: list[list[Any]] = [["fence", "agent", "status", "reason"]]
+            states = set()
+            for place, fence in enumerate(levels, start=1):
+                with reasons:
+                    found = fences.status(fence)
+                    rows.append([place, fence.agent, found.state, found.words])
+                    states.add(found.state)
+                    if found.state == TIMED_OUT:
+                        raise errors.OperationFailed(f"fence {place}: {found.words}")
+            with reasons:
+                if {ON, OFF} <= states:
+                    raise errors.OperationFailed(
+                        f"its fences do not agree whether {self.host} is on: "
+                        "one of them switches another machine"
+                    )
+            words = reasons.words
+            if words:
+                comment = f"{self.host}: {'; '.join(words)}"
+                return Checked(self.host, comment, more={"table": rows}, reasons=words)
+            comment = f"{self.host} is {states.pop()} and would be switched off"
+            return Checked(self.host, comment, {"power": {"new": OFF}}, {"table": rows})
+        return reasons.checked(self.host)
+
+    def run(self) -> Result:
+        """Raises NotFound, InvalidInput, OperationFailed when no fence sees it off."""
+        host, levels = self.host, self._levels()
+        boot = self.person.engine.registry.host(host).boot
+        self.person.tell(host, f"a person fences {host}")
+        last, said = fences.in_turn(levels, host)
+        if last.state != OFF:
+            self.person.tell(host, f"{host} was not fenced: {'; '.join(said)}")
+            raise errors.OperationFailed(f"{host} is not proven to be off: {'; '.join(said)}")
+        text = f"{host} was switched off: {said[-1]}"
+        self.person.wish(
+            host, text, lambda known: replace(known, confirmed={**known.confirmed, host: boot})
+        )
+        changes = {"power": {"new": OFF}}
+        return Result(host, f"{text}{self.person.beside}", changes, {"said": said})
+
+    def _levels(self) -> tuple[FenceSetting, ...]:
+        levels = self.person.config.members[self.person.member(self.host)].fences
+        if not levels:
+            raise errors.NotFound(f"{self.host} has no fence: virt:ha:members:{self.host}:fences")
+        return levels

@@ -1,0 +1,62 @@
+"""What was decided, done and wished, and why: a line of JSON each, the last ones of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from saltvirt import plain
+from saltvirt.hamaster import files
+from saltvirt.operations import held
+
+# two files of so many bytes at most
+MOST_BYTES = 8 * 1024**2
+_LONGEST = 2000
+
+
+class Journal:
+    """The journal of a master. Lines of several processes do not mix."""
+
+    def __init__(self, opts: held.Opts, most_bytes: int = MOST_BYTES) -> None:
+        self.path = files.folder(opts) / "journal.jsonl"
+        self.most_bytes = most_bytes
+
+    def write(self, what: str, name: str, **more: Any) -> None:
+        """A line. Raises OSError where it cannot be written."""
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        told = {key: _short(value) for key, value in more.items()}
+        line = json.dumps({"at": at, "what": what, "name": _short(name), **told}) + "\n"
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(
+            self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+        )
+        try:
+            os.write(handle, line.encode())
+            full = os.fstat(handle).st_size > self.most_bytes
+        finally:
+            os.close(handle)
+        if full:
+            with contextlib.suppress(FileNotFoundError):  # another has done it
+                os.replace(self.path, self._older())
+
+    def _older(self) -> Path:
+        return self.path.with_suffix(".jsonl.1")
+
+    def last(self, count: int) -> list[dict[str, Any]]:
+        """The last lines, the oldest first. One that was cut off is passed over."""
+        found: list[dict[str, Any]] = []
+        for path in (self._older(), self.path):
+            with contextlib.suppress(FileNotFoundError):
+                for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+                    with contextlib.suppress(ValueError):
+                        one = json.loads(line)
+                        found += [one] if isinstance(one, dict) else []
+        return found[-count:]
+
+
+def _short(value: object) -> object:
+    return plain.line(value, _LONGEST) if isinstance(value, str) else value

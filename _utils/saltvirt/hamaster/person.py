@@ -1,0 +1,70 @@
+"""What all verbs of high availability have in common: the settings, the wishes, and that the bus
+and the journal hear what a person wanted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import cached_property
+
+from saltvirt import errors, plain
+from saltvirt.fleet.client import Fleet
+from saltvirt.hamaster import config, seen
+from saltvirt.hamaster.journal import Journal
+from saltvirt.hamaster.wishes import Wishes, WishStore
+
+log = logging.getLogger(__name__)
+
+TAG = "salt/virt/ha/wish"
+
+
+class Person:
+    """A person at this master. verb: as it is typed."""
+
+    def __init__(self, fleet: Fleet, verb: str) -> None:
+        self.fleet, self.verb = fleet, verb
+        self.store = WishStore(fleet.opts)
+
+    @cached_property
+    def config(self) -> config.HaConfig:
+        """Raises InvalidInput where nothing is configured, or wrongly."""
+        return config.of_master(self.fleet.opts)
+
+    @cached_property
+    def engine(self) -> seen.Engine:
+        """The engine, as it is seen now."""
+        return seen.look(self.fleet.opts)
+
+    @property
+    def beside(self) -> str:
+        """What is said beside the comment when the engine cannot be relied on."""
+        return f"; {self.engine.why}" if self.engine.why else ""
+
+    def member(self, host: str) -> str:
+        """The host. Raises NotFound where it takes no part."""
+        if host not in self.config.members:
+            known = ", ".join(sorted(self.config.members))
+            raise errors.NotFound(f"{host!r} is no member of virt:ha; members: {known}")
+        return host
+
+    def guest(self, wishes: Wishes, name: str) -> None:
+        """Raises NotFound where the guest is not of high availability."""
+        if name not in wishes.guests:
+            raise errors.NotFound(
+                f"{name} was not given to high availability: salt-run virt.ha_enable {name}"
+            )
+
+    def wish(self, about: str, text: str, make: Callable[[Wishes], Wishes]) -> Wishes:
+        """Writes the wish down; then the journal and the bus have it."""
+        wishes = self.store.change(f"virt.{self.verb}", make)
+        self.tell(about, text)
+        return wishes
+
+    def tell(self, about: str, text: str) -> None:
+        """The journal and the bus hear of it. What cannot be told was done all the same."""
+        try:
+            Journal(self.fleet.opts).write("wish", about, verb=self.verb, why=text)
+        except OSError as exc:
+            log.warning("the journal of high availability: %s", exc)
+        told = {"verb": self.verb, "about": about, "message": plain.line(text)}
+        self.fleet.tell(TAG, told)

@@ -1,0 +1,71 @@
+"""What the hosts have room for, asked of their minions at times, beside the engine."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable
+
+from saltvirt import errors
+from saltvirt.placement import account, facts
+
+log = logging.getLogger(__name__)
+
+# and while one of them has told nothing yet
+EVERY_S, FIRST_S = 30, 5
+
+# what asks hosts: each Host as it comes, for one that is silent holds up the others
+Ask = Callable[[Collection[str]], Iterable[facts.Host]]
+
+
+class Rooms:
+    """The last that each host told of itself. A host that is silent keeps what it told: nothing is
+    placed on one whose agent is not heard."""
+
+    def __init__(self, ask: Ask, members: Collection[str], clock: Callable[[], float]) -> None:
+        self._ask, self._members, self._clock = ask, tuple(members), clock
+        self._lock, self._stop = threading.Lock(), threading.Event()
+        self._told: dict[str, facts.Host] = {}
+        self._joined: dict[str, facts.Host] | None = {}
+        self._answered_s: dict[str, float] = {}
+
+    def begin(self) -> None:
+        """Asks from now on, in a thread of its own."""
+        threading.Thread(target=self._run, name="rooms", daemon=True).start()
+
+    def end(self) -> None:
+        """Asks no more."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self.look()
+            self._stop.wait(EVERY_S if set(self._members) <= set(self._told) else FIRST_S)
+
+    def look(self) -> None:
+        """Asks once."""
+        began_s = self._clock()
+        try:
+            for host in self._ask(self._members):
+                with self._lock:
+                    self._told[host.name], self._answered_s[host.name] = host, began_s
+                    self._joined = None
+        except errors.VirtError as exc:
+            log.warning("the hosts' room is not known anew: %s", exc.text)
+        except Exception:
+            log.exception("the hosts' room")
+
+    @property
+    def hosts(self) -> dict[str, facts.Host]:
+        """By name, each knowing what the others promise of storage that they share."""
+        with self._lock:
+            if self._joined is None:
+                found = account.joined(sorted(self._told.values(), key=lambda one: one.name))
+                self._joined = {host.name: host for host in found}
+            return self._joined
+
+    @property
+    def answered_s(self) -> dict[str, float]:
+        """When each host was asked, of those that answered: by the engine's clock."""
+        with self._lock:
+            return dict(self._answered_s)

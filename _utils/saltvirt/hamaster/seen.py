@@ -1,0 +1,122 @@
+"""What the engine saw last, for those who ask: a file that it replaces at times."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from saltvirt import errors
+from saltvirt.ha.registry import Registry
+from saltvirt.ha.view import MasterKept
+from saltvirt.hamaster import files
+from saltvirt.operations import held
+from saltvirt.wire import Fact, seldom
+
+# the engine writes it more often than that, or it hangs
+STALE_S = 15
+
+
+@dataclass(frozen=True)
+class HostSeen(Fact):
+    """A host as the engine sees it. heard_s: how long ago it was heard; None: never. fence: how the
+    last attempt to fence it ended."""
+
+    boot: int = 0
+    heard_s: float | None = None
+    armed: bool = False
+    phase: str = ""
+    storage_silent_s: float | None = None
+    fence: str = seldom("")
+
+
+@dataclass(frozen=True)
+class DecisionSeen(Fact):
+    """One decision, and when it was made, in seconds of the clock on the wall."""
+
+    at_s: float
+    what: str
+    name: str
+    old: str
+    new: str
+    why: str
+
+
+@dataclass(frozen=True)
+class LossSeen(Fact):
+    """Where the guests of a host would go, and why others would go nowhere."""
+
+    moved: dict[str, str] = field(default_factory=dict)
+    unplaced: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class EngineSeen(Fact):
+    """at_s: when it was written, by the clock on the wall. leading: this master has the lead;
+    leader: who has it by what hosts say. settled: a majority keeps all that was decided. heard:
+    members that were heard lately; needed: so many are a majority. problem: what is in its way.
+    """
+
+    at_s: float
+    master: str
+    leading: bool = False
+    leader: str = ""
+    settled: bool = False
+    heard: int = 0
+    needed: int = 0
+    hosts: dict[str, HostSeen] = field(default_factory=dict)
+    losses: dict[str, LossSeen] = field(default_factory=dict)
+    decided: tuple[DecisionSeen, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The engine from outside: why it cannot be relied on, or nothing; what it saw, and the
+    registry that it has."""
+
+    why: str
+    seen: EngineSeen
+    registry: Registry
+
+    def hears(self, host: str, within_s: float) -> bool:
+        """Whether the host was heard lately."""
+        if self.why or host not in self.seen.hosts:
+            return False
+        heard_s = self.seen.hosts[host].heard_s
+        return heard_s is not None and heard_s < within_s
+
+
+def path(opts: held.Opts) -> Path:
+    """The file."""
+    return files.folder(opts) / "engine.json"
+
+
+def kept(opts: held.Opts) -> Path:
+    """What the engine must not forget."""
+    return files.folder(opts) / "kept.json"
+
+
+def lock(opts: held.Opts) -> Path:
+    """Held by the engine that runs."""
+    return files.folder(opts) / "engine.lock"
+
+
+def look(opts: held.Opts) -> Engine:
+    """The Engine of this master. Raises OperationFailed for a damaged file."""
+    known = files.read(kept(opts), MasterKept)
+    registry = known.registry if known else Registry()
+    if not held.is_taken(lock(opts)):
+        why = "the engine virt_ha does not run on this master: nothing is guarded"
+        return Engine(why, EngineSeen(0, ""), registry)
+    try:
+        seen = files.read(path(opts), EngineSeen)
+    except errors.OperationFailed as exc:
+        return Engine(exc.text, EngineSeen(0, ""), registry)
+    if seen is None:
+        return Engine("the engine virt_ha has begun right now", EngineSeen(0, ""), registry)
+    age_s = time.time() - seen.at_s
+    why = seen.problem
+    if age_s > STALE_S:
+        why = f"the engine virt_ha has written nothing for {age_s:.0f} s: it hangs"
+    return Engine(why, seen, registry)

@@ -1,0 +1,69 @@
+"""The engine with all that it needs, in the process that Salt began for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+from saltvirt import errors
+from saltvirt.fleet.client import Fleet
+from saltvirt.hamaster import config, credentials, files, seen
+from saltvirt.hamaster.engine import Engine, World, boot_time
+from saltvirt.hamaster.fencer import Fencer
+from saltvirt.hamaster.rooms import Ask, Rooms
+from saltvirt.hamaster.talker import AgentsTalker
+from saltvirt.operations import held, inventory
+from saltvirt.placement import facts, policy
+
+log = logging.getLogger(__name__)
+
+# so often it looks whether its certificate is to be renewed, or a host's was revoked
+RENEW_S = 600
+
+Bus = Callable[[str, dict[str, Any]], None]
+
+
+def serve(opts: held.Opts, bus: Bus, stop: threading.Event, ask: Ask | None = None) -> None:
+    """Until it is stopped. ask: what asks the hosts for their room.
+
+    Raises VirtError for settings or files that are wrong, and where another engine runs.
+    """
+    found = config.of_master(opts)
+    with files.locked(seen.lock(opts), "the engine virt_ha"):
+        own = credentials.ensure(opts, found.name)
+        rooms = Rooms(ask or _asking(opts), found.members, boot_time)
+        talker = AgentsTalker(found, own)
+        world = World(talker, Fencer(found.members), rooms, bus)
+        engine = Engine(opts, found, policy.of_master(opts), world)
+        threading.Thread(target=_renewing, args=(opts, found, stop), daemon=True).start()
+        try:
+            rooms.begin()
+            talker.begin(engine.inbox.hear)
+            engine.run(stop)
+        finally:
+            rooms.end()
+            talker.end()
+
+
+def _asking(opts: held.Opts) -> Ask:
+    def ask(members: Collection[str]) -> Iterator[facts.Host]:
+        with Fleet(opts) as fleet:
+            known = set(fleet.hosts()) & set(members)
+            for answer in fleet.ask(sorted(known), "virt.inventory"):
+                told = inventory.told(answer)
+                if isinstance(told, facts.Host):
+                    yield told
+                else:
+                    log.info("%s: its room is not known anew: %s", answer.host, told)
+
+    return ask
+
+
+def _renewing(opts: held.Opts, found: config.HaConfig, stop: threading.Event) -> None:
+    while not stop.wait(RENEW_S):
+        try:
+            credentials.ensure(opts, found.name)
+        except (errors.VirtError, OSError) as exc:
+            log.error("the certificate of this master for high availability: %s", exc)

@@ -1,0 +1,75 @@
+"""The agents on the hosts: installed, and told the settings that all must have alike."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from saltvirt import errors
+from saltvirt.fleet.client import Fleet
+from saltvirt.hamaster.config import HaConfig
+from saltvirt.hamaster.person import Person
+from saltvirt.operations.operation import Checked, Reasons, Result, Several
+
+INSTALL, SETTINGS = "virt.ha_install", "virt.ha_settings"
+
+
+def settings_of(config: HaConfig, host: str) -> dict[str, Any]:
+    """What the agent of a host is told. No secret is in it."""
+    members = {
+        name: f"{_bracketed(one.address)}:{one.port}" for name, one in config.members.items()
+    }
+    own = config.members[host]
+    return {
+        "host": host,
+        "members": members,
+        "masters": list(config.masters),
+        "port": own.port,
+        "watchdog": own.watchdog,
+        "pools": list(config.pools),
+        "policy": asdict(config.policy),
+    }
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address and not address.startswith("[") else address
+
+
+class Setup:
+    """host: that one alone."""
+
+    def __init__(self, fleet: Fleet, host: str | None = None) -> None:
+        self.fleet, self.host = fleet, host
+        self.person = Person(fleet, "ha_setup")
+
+    def check(self) -> Several:
+        """What each host would do."""
+        return Several(tuple(self._one(host, test=True) for host in self._hosts()))
+
+    def run(self) -> Several:
+        """Raises InvalidInput, NotFound. A host that fails stops no other."""
+        return Several(tuple(self._one(host, test=False) for host in self._hosts()))
+
+    def _hosts(self) -> list[str]:
+        members = self.person.config.members
+        for name in [self.person.member(self.host)] if self.host else members:
+            self.fleet.hosts(name)
+        return [self.host] if self.host else list(members)
+
+    def _one(self, host: str, test: bool) -> Result:
+        reasons, changes = Reasons(), dict[str, Any]()
+        with reasons:
+            words = []
+            told = settings_of(self.person.config, host)
+            for function, asked in ((INSTALL, {}), (SETTINGS, {"settings": told})):
+                answer = self.fleet.one(host, function, {**asked, "test": test})
+                if not isinstance(answer, dict) or not isinstance(answer.get("changes"), dict):
+                    raise errors.BadAnswer(f"{host}: {function} answered what is none")
+                changes |= answer["changes"]
+                words.append(str(answer.get("comment", "")))
+            comment = "; ".join(filter(None, words))
+            if test:
+                return Checked(host, comment, changes, nothing=not changes)
+            return Result(host, comment, changes)
+        comment = "; ".join(reasons.words)
+        return Checked(host, comment, changes, reasons=reasons.words)

@@ -1,0 +1,117 @@
+"""What keeps a guest from being started on another host: it is tied to the one that it is on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from saltvirt.placement.facts import Host
+
+# where libvirt keeps what a definition names no place for
+VARIABLES = "/var/lib/libvirt/qemu/nvram"
+TPM_STATE = "/var/lib/libvirt/swtpm"
+# longer chains are no chains
+_DEEP = 400
+
+
+def reasons(root: Element, host: Host, disks: Mapping[str, Any]) -> Iterator[str]:
+    """Every reason, as a sentence.
+
+    root: its definition. host: where it is, by its inventory. disks: what ``virt.get_disks``
+    says of them, with the images below each.
+    """
+    for disk in root.iterfind("devices/disk"):
+        target = disk.find("target")
+        name = target.get("dev", "?") if target is not None else "?"
+        yield from _disk(name, disk, host)
+        yield from _chain(name, disks.get(name), host)
+    yield from _firmware(root, host)
+    for tpm in root.iterfind("devices/tpm/backend"):
+        yield from _tpm(tpm, host)
+    for device in root.iterfind("devices/hostdev"):
+        yield f"a {device.get('type') or 'host'} device of {host.name} is part of it: detach it"
+    for nic in root.iterfind("devices/interface[@type='hostdev']"):
+        mac = nic.find("mac")
+        address = mac.get("address") if mac is not None else "?"
+        yield f"its interface {address} is a device of {host.name}"
+    for folder in root.iterfind("devices/filesystem/target"):
+        yield f"the folder {folder.get('dir')} of {host.name} is mounted in it: detach it"
+
+
+def is_shared(host: Host, path: str) -> bool:
+    """Whether other hosts reach what is at a path of the host."""
+    store = host.storage.get(host.folder_store(path))
+    return bool(store and store.shared)
+
+
+def _disk(name: str, disk: Element, host: Host) -> Iterator[str]:
+    source, kind = disk.find("source"), disk.get("type") or "file"
+    if source is None or kind == "network":
+        return
+    pool = source.get("pool")
+    path = source.get("file") or source.get("dev") or source.get("dir")
+    if kind == "volume" and pool:
+        if not _is_shared_pool(host, pool):
+            yield f"disk {name} is in the pool {pool} of {host.name}, which no other host reaches"
+    elif kind == "block":
+        yield f"disk {name} is the device {path} of {host.name}: put it into a shared pool"
+    elif path and kind == "file":
+        if not is_shared(host, path):
+            yield f"disk {name} is {path} on {host.name} alone, not on storage that others reach"
+    elif path or kind not in ("file", "volume"):
+        yield f"disk {name} is of type {kind}, which is tied to {host.name}"
+
+
+def _is_shared_pool(host: Host, pool: str) -> bool:
+    if pool not in host.pools:
+        return False
+    store = host.storage.get(host.pool_store(pool))
+    return bool(host.pools[pool].shared or (store and store.shared))
+
+
+def _chain(name: str, disk: Any, host: Host) -> Iterator[str]:
+    """The images below a disk that no other host has at that place."""
+    for _ in range(_DEEP):
+        disk = disk.get("backing file") if isinstance(disk, Mapping) else None
+        if not isinstance(disk, Mapping):
+            return
+        path = disk.get("file")
+        if isinstance(path, str) and path.startswith("/") and not is_shared(host, path):
+            yield f"disk {name} stands on {path}, which is on {host.name} alone"
+
+
+def _firmware(root: Element, host: Host) -> Iterator[str]:
+    system = root.find("os")
+    if system is None:
+        return
+    for word in ("kernel", "initrd", "dtb"):
+        path = system.findtext(word)
+        if path and not is_shared(host, path):
+            yield f"its {word} {path} is on {host.name} alone"
+    nvram, loader = system.find("nvram"), system.find("loader")
+    stateless = loader is not None and loader.get("stateless") == "yes"
+    if nvram is None and (system.get("firmware") != "efi" or stateless):
+        return
+    source = nvram.find("source") if nvram is not None else None
+    if nvram is not None and nvram.get("type", "file") != "file":
+        return
+    path = source.get("file") if source is not None else getattr(nvram, "text", None)
+    if not is_shared(host, path or VARIABLES):
+        yield (
+            f"its UEFI variables are {path or f'below {VARIABLES}'} on {host.name} alone: "
+            "put them on storage that others reach"
+        )
+
+
+def _tpm(backend: Element, host: Host) -> Iterator[str]:
+    if backend.get("type") != "emulator":
+        yield f"its TPM is a device of {host.name}"
+        return
+    source = backend.find("source")
+    path = source.get("path") if source is not None else None
+    if not is_shared(host, path or TPM_STATE):
+        yield (
+            f"the state of its TPM is {path or f'below {TPM_STATE}'} on {host.name} alone: "
+            "put it on storage that others reach"
+        )

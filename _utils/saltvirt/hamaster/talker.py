@@ -1,0 +1,48 @@
+"""The engine's words on ``saltvirt.hatalk``: a connection to each agent."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from saltvirt.hamaster.config import HaConfig
+from saltvirt.hatalk import frames, tls
+from saltvirt.hatalk.line import OnFrame, Pace
+from saltvirt.hatalk.talk import Talk
+
+log = logging.getLogger(__name__)
+
+
+class AgentsTalker:
+    """own: by what it proves its name."""
+
+    def __init__(self, config: HaConfig, own: tls.Credentials) -> None:
+        self._config, self._own = config, own
+        self._talk: Talk | None = None
+        # most hosts are told the same: what was made last, and of what
+        self._last: tuple[str, dict[str, Any], frames.Frame] | None = None
+
+    def begin(self, hear: OnFrame) -> None:
+        """Connects to all. hear: what is called with each word of a host."""
+        beat_s, suspect_s = self._config.policy.beat_s, self._config.policy.suspect_s
+        pace = Pace(beat_s=beat_s, quiet_s=suspect_s / 2, silent_s=2 * suspect_s)
+        self._talk = Talk(self._own, hear, pace)
+        for name, member in self._config.members.items():
+            self._talk.call(name, member.address.strip("[]"), member.port)
+
+    def tell(self, host: str, kind: str, body: dict[str, Any]) -> None:
+        """Says it as soon as there is a connection."""
+        if self._talk is None:
+            return
+        if self._last is None or self._last[0] != kind or self._last[1] is not body:
+            try:
+                self._last = kind, body, frames.frame(kind, body)
+            except frames.BadFrame as exc:
+                log.error("%s", exc)
+                return
+        self._talk.tell(host, self._last[2])
+
+    def end(self) -> None:
+        """Ends all connections."""
+        if self._talk is not None:
+            self._talk.close()

@@ -1,0 +1,98 @@
+"""What persons want of high availability: written by the verbs, read by the engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from saltvirt.ha.view import IGNORED, GuestRule, GuestWanted, Wish
+from saltvirt.hamaster import files
+from saltvirt.operations import held, keepers
+from saltvirt.placement.facts import Guest
+from saltvirt.wire import Fact
+
+# what other verbs say of a guest
+KEPT = (
+    "high availability: salt-run virt.ha_move {name} HOST moves it, virt.ha_enable {name} "
+    "state=stopped (or started) stops it (or starts it), virt.ha_ignore {name} leaves it to you"
+)
+
+
+@dataclass(frozen=True)
+class Wishes(Fact):
+    """armed: anything may be fenced and restarted. guests, rules, wishes: by name; sizes: what
+    each guest took of its host. autostarted: guests that libvirt started with their host before.
+    confirmed: host to the boot of which a person said that it is off. number: of the last Wish."""
+
+    armed: bool = True
+    guests: dict[str, GuestWanted] = field(default_factory=dict)
+    sizes: dict[str, Guest] = field(default_factory=dict)
+    rules: dict[str, GuestRule] = field(default_factory=dict)
+    wishes: dict[str, Wish] = field(default_factory=dict)
+    autostarted: frozenset[str] = frozenset()
+    confirmed: dict[str, int] = field(default_factory=dict)
+    number: int = 0
+
+    @property
+    def sized(self) -> dict[str, GuestWanted]:
+        """The guests with their sizes."""
+        return {
+            name: replace(one, size=self.sizes.get(name, one.size))
+            for name, one in self.guests.items()
+        }
+
+    def without(self, name: str) -> Wishes:
+        """Where that guest is no longer of high availability."""
+        rules = {
+            key: replace(rule, guests=tuple(one for one in rule.guests if one != name))
+            for key, rule in self.rules.items()
+        }
+        return replace(
+            self,
+            guests={key: one for key, one in self.guests.items() if key != name},
+            sizes={key: one for key, one in self.sizes.items() if key != name},
+            wishes={key: one for key, one in self.wishes.items() if key != name},
+            rules=rules,
+            autostarted=self.autostarted - {name},
+        )
+
+
+class WishStore:
+    """The file of a master."""
+
+    def __init__(self, opts: held.Opts) -> None:
+        self._opts = opts
+        self.path = files.folder(opts) / "wishes.json"
+        self._known: tuple[tuple[int, ...], Wishes] | None = None
+
+    def read(self) -> Wishes:
+        """Raises OperationFailed when the file is damaged."""
+        return files.read(self.path, Wishes) or Wishes()
+
+    def news(self) -> Wishes | None:
+        """The same when the file has changed since it was last asked; None when it has not."""
+        try:
+            seen = os.stat(self.path)
+        except FileNotFoundError:
+            stamp: tuple[int, ...] = ()
+        else:
+            stamp = (seen.st_ino, seen.st_mtime_ns, seen.st_size)
+        if self._known is not None and self._known[0] == stamp:
+            return None
+        self._known = stamp, self.read()
+        return self._known[1]
+
+    def change(self, what: str, make: Callable[[Wishes], Wishes]) -> Wishes:
+        """Writes what ``make`` makes of the present ones, one caller at a time, and returns it as
+        it was read again. what: the operation, for others who wait."""
+        with files.locked(self.path.with_suffix(".lock"), what):
+            wishes = make(self.read())
+            files.write(self.path, wishes)
+            self.guard(wishes)
+            return self.read()
+
+    def guard(self, wishes: Wishes) -> None:
+        """Other verbs leave those guests alone, but for those that are ignored."""
+        kept = [name for name, one in wishes.guests.items() if one.wanted != IGNORED]
+        keepers.keep(self._opts, {name: KEPT.format(name=name) for name in kept})

@@ -1,0 +1,76 @@
+"""TLS 1.3 by which both sides prove who they are, with certificates of the cloud's own CA."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from saltvirt import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NAME_MOST = 64  # X.520's longest common name
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Paths of a certificate and its key."""
+
+    certificate: str
+    key: str
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """Paths: the CA's certificate, its list of revoked ones if there is one; the pair of purpose
+    client, by which this side connects, and that of purpose server, by which it listens.
+
+    They are read for each connection: what was renewed is used at the next one.
+    """
+
+    ca: str
+    client: Pair
+    server: Pair | None = None
+    revoked: str | None = None
+
+
+def to_connect(own: Credentials) -> ssl.SSLContext:
+    """The context of one that connects. Raises ConnectionFailed: a file is missing or bad."""
+    return _context(ssl.PROTOCOL_TLS_CLIENT, own, own.client)
+
+
+def to_listen(own: Credentials) -> ssl.SSLContext:
+    """The context of one that was connected to. Raises ConnectionFailed."""
+    if own.server is None:
+        raise errors.ConnectionFailed("no certificate of purpose server")
+    return _context(ssl.PROTOCOL_TLS_SERVER, own, own.server)
+
+
+def _context(protocol: int, own: Credentials, pair: Pair) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False  # the name is compared in full: see name()
+    context.verify_mode = ssl.CERT_REQUIRED
+    path = pair.certificate
+    try:
+        context.load_cert_chain(pair.certificate, pair.key)
+        path = own.ca
+        context.load_verify_locations(own.ca)
+        if own.revoked and os.path.exists(own.revoked):
+            path = own.revoked
+            context.load_verify_locations(own.revoked)
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    except OSError as exc:  # ssl's own errors are OSErrors, too
+        raise errors.ConnectionFailed(f"{path}: {exc.strerror or exc}") from exc
+    return context
+
+
+def name(found: ssl.SSLObject | ssl.SSLSocket | None) -> str:
+    """The one common name of the other side's verified certificate; empty: it has none."""
+    certificate = found.getpeercert() if found else None
+    subject = cast("Iterable[Iterable[tuple[str, str]]]", (certificate or {}).get("subject", ()))
+    names = [value for part in subject for key, value in part if key == "commonName"]
+    return names[0] if len(names) == 1 else ""

@@ -1,0 +1,20 @@
+"""The agent of high availability as it shall be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from saltvirt.states.result import answer
+
+if TYPE_CHECKING:
+    from saltvirt.states.result import Answer, StateHost
+
+
+def installed(host: StateHost, name: str, settings: dict[str, Any] | None = None) -> Answer:
+    """See ``virt.ha_agent``."""
+    found = host.call("ha_install", test=host.test)
+    changes, comment = dict(found["changes"]), found["comment"]
+    if settings is not None:
+        found = host.call("ha_settings", settings, test=host.test)
+        changes, comment = {**changes, **found["changes"]}, found["comment"]
+    return answer(name, changes, comment, host.test)

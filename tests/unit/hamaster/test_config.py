@@ -1,0 +1,102 @@
+"""The settings virt:ha."""
+
+from dataclasses import fields
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors, settings
+from saltvirt.ha.policy import HaPolicy
+from saltvirt.hamaster import config
+
+
+def read(**ha):
+    ha = {"members": {"hv1": "10.0.0.1", "hv2": {}}, **ha}
+    return config.of_master({"id": "salt_master", "virt": {"ha": ha}})
+
+
+def test_what_is_said_is_read():
+    options = {"ip": "10.1.0.1", "lanplus": 1, "password_file": "/etc/salt/bmc"}
+    fence = {"agent": "fence_ipmilan", "options": options}
+    found = read(
+        members={"hv1": {"address": "10.0.0.1", "port": 1, "fences": [fence], "watchdog": None},
+                 "hv2": "10.0.0.2", "hv3": {}},
+        pools=["/disks"], max_fences=3, beat_s=0.5, reserve=1, shutdown_policy="migrate",
+    )  # fmt: skip
+    assert (found.name, found.masters) == ("salt", ("salt",))
+    setting = config.FenceSetting(
+        "fence_ipmilan", {"ip": "10.1.0.1", "lanplus": "1"}, "/etc/salt/bmc"
+    )
+    assert found.members == {
+        "hv1": config.Member("10.0.0.1", 1, (setting,), None),
+        "hv2": config.Member("10.0.0.2"),
+        "hv3": config.Member("hv3"),
+    }
+    assert found.pools == ("/disks",)
+    assert found.policy == HaPolicy(max_fences=3, beat_s=0.5, reserve=1, shutdown_policy="migrate")
+
+
+def test_every_field_of_the_policy_is_a_setting():
+    known = {key.removeprefix("ha:") for key in settings.KEYS if key.startswith("ha:")}
+    assert {one.name for one in fields(HaPolicy)} < known
+
+
+def test_nothing_is_configured_until_something_is_said():
+    assert not config.is_configured({"virt": {"hosts": "hv*"}})
+    assert config.is_configured({"virt": {"ha": {"members": {"hv1": {}}}}})
+    with pytest.raises(errors.InvalidInput, match="not configured: virt:ha:members"):
+        config.of_master({"virt": {}})
+
+
+WRONG = (
+    ({"member": {}}, "unknown setting 'member'; did you mean members"),
+    ({"members": []}, "virt:ha:members must be a mapping"),
+    ({"members": {"hv1": 7}}, "virt:ha:members:hv1 must be a mapping"),
+    ({"members": {7: "x"}}, "7 is no minion id"),
+    ({"members": {"hv1": {"adress": "x"}}}, "unknown setting adress"),
+    ({"members": {"hv1": "a b"}}, "no address"),
+    ({"members": {"hv1": {"port": 70000}}}, "port must be from 1"),
+    ({"members": {"hv1": {"port": True}}}, "port must be from 1"),
+    ({"members": {"hv1": {"watchdog": "/etc/passwd"}}}, "watchdog must be a device"),
+    ({"members": {"hv1": {"fences": {}}}}, None),
+    ({"members": {"hv1": {"fences": {"agent": "x"}}}}, "fences must be a list"),
+    ({"members": {"hv1": {"fences": [{"agent": "/bin/sh"}]}}}, "agent must be the name"),
+    ({"members": {"hv1": {"fences": [{"agent": "fence_../x"}]}}}, "agent must be the name"),
+    ({"members": {"hv1": {"fences": [{"agent": "fence_x", "options": {"action": "on"}}]}}},
+     "action is given by Salt Virt"),
+    ({"members": {"hv1": {"fences": [{"agent": "fence_x", "options": {"password": "s"}}]}}},
+     "password belongs in a password_file"),
+    ({"members": {"hv1": {"fences": [{"agent": "fence_x", "options": {"ip": "a\naction=on"}}]}}},
+     "ip must be a text of one line"),
+    ({"members": {"hv1": {"fences": [{"agent": "fence_x", "options": {"a\nb": "x"}}]}}},
+     "must be a text of one line"),
+    ({"members": {"hv1": {"fences": [{"agent": "fence_x", "options": {"password_file": "x"}}]}}},
+     "password_file must be an absolute path"),
+    ({"masters": ["other"]}, "must name this master, salt"),
+    ({"masters": ["salt", "hv1"]}, "a master is no member"),
+    ({"pools": ["disks"]}, "a list of absolute paths"),
+    ({"beat_s": 0}, "virt:ha:beat_s must be 0.1 or more"),
+    ({"suspect_s": 2}, "virt:ha:suspect_s must be three times beat_s"),
+    ({"watchdog_s": 1}, "virt:ha:watchdog_s must be twice beat_s"),
+    ({"clock_drift": 1}, "virt:ha:clock_drift must be less than 1"),
+    ({"reserve": 0.5}, "virt:ha:reserve must be a whole number"),
+    ({"max_fences": 0}, "virt:ha:max_fences must be a whole number from 1"),
+    ({"shutdown_policy": "panic"}, "virt:ha:shutdown_policy must be one of"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("ha, why", WRONG, ids=lambda one: str(one)[:60])
+def test_what_is_wrong_is_named(ha, why):
+    if why is None:
+        read(**ha)
+        return
+    with pytest.raises(errors.InvalidInput, match=why):
+        read(**ha)
+
+
+def test_a_password_is_not_in_what_is_said():
+    options = {"password": "secret!"}
+    with pytest.raises(errors.InvalidInput) as found:
+        read(members={"hv1": {"fences": [{"agent": "fence_x", "options": options}]}})
+    assert "secret!" not in found.value.text

@@ -1,0 +1,412 @@
+"""The real engine with its real files, in the simulator's clouds: the same ends as its decisions
+have there, and killed wherever it touches the world."""
+
+import os
+import threading
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.ha import agent, agent_view
+from saltvirt.ha.facts import ArrivedCall, Beat, Call
+from saltvirt.ha.view import Fence, FenceSeen, GuestWanted
+from saltvirt.hamaster import files, rooms, seen
+from saltvirt.hamaster.config import FenceSetting, HaConfig, Member
+from saltvirt.hamaster.definitions import Definitions
+from saltvirt.hamaster.engine import Engine, World
+from saltvirt.hamaster.fencer import Fencer
+from saltvirt.hamaster.fences import Outcome
+from saltvirt.hamaster.journal import Journal
+from saltvirt.placement.facts import Host
+from saltvirt.placement.policy import PlacementPolicy
+from tests.clock import until
+from tests.ha import simulate, world
+from tests.lab.paths import REPOSITORY
+from tests.unit.hamaster import clouds
+
+FOLDER = REPOSITORY / "tests/ha/scenarios"
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """run(name of a scenario, what kills) → its outcome."""
+    monkeypatch.setattr(os, "fsync", lambda _handle: None)  # no power is cut here
+
+    def run(name, dies=None):
+        made = {"folder": tmp_path, "dies": staticmethod(dies or (lambda what: None))}
+        monkeypatch.setattr(world, "Master", type("Master", (clouds.EngineMaster,), made))
+        return simulate.outcome((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+
+    return run
+
+
+SOME = (
+    "bmc-times-out", "disarm-while-fencing", "guest-crashes", "maintenance-on", "master-forgets",
+    "master-two-split-heals", "power-cut-person", "power-cut-with-bmc", "network-of-a-host",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_it_ends_as_its_decisions_do(run, name):
+    found = run(name)
+    assert found["violations"] == []
+    assert found["unexpected"] == []
+
+
+DEATHS = (
+    (clouds.WRITES, 3, "power-cut-with-bmc"), (clouds.WRITES, 2, "network-of-a-host"),
+    (clouds.TELLS, 41, "power-cut-with-bmc"), (clouds.FENCES, 1, "power-cut-with-bmc"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("what, every, name", DEATHS)
+def test_killed_wherever_it_touches_the_world_no_guest_runs_twice(run, what, every, name):
+    dies = clouds.Deaths(what, every)
+    found = run(name, dies)
+    assert dies.killed > 1
+    assert found["violations"] == []
+    assert all(guest["running"] for guest in found["end"]["guests"].values())
+
+
+# -- one engine by itself --------------------------------------------------------------------------
+
+
+class Still:
+    """A world in which nothing happens but what a test does."""
+
+    def __init__(self):
+        self.now_s, self.told, self.fired, self.ends = 100.0, [], [], []
+        self.levels, self.seen, self.hosts, self.answered_s = {}, {}, {}, {}
+
+    def tell(self, host, kind, body):
+        self.told.append((host, kind, body))
+
+    def begin(self, _fence):
+        return True
+
+    def ended(self):
+        found, self.ends = self.ends, []
+        return found
+
+    def engine(self, opts, **more):
+        members = {name: Member(name) for name in ("hv1", "hv2", "hv3")}
+        found = HaConfig("salt", more.pop("masters", ("salt",)), members, **more)
+        touched = World(self, self, self, lambda *one: self.fired.append(one), lambda: self.now_s)
+        return Engine(opts, found, PlacementPolicy(), touched)
+
+
+@pytest.fixture
+def still():
+    return Still()
+
+
+@pytest.fixture
+def opts(tmp_path):
+    return {"cachedir": str(tmp_path), "id": "salt"}
+
+
+def leads(engine, still, beats=6):
+    """Three agents answer until this master leads."""
+    states = {
+        name: agent_view.begun(name, 1, agent_view.Kept(), 5) for name in engine.config.members
+    }
+    for _ in range(beats):
+        engine.safely()
+        calls = {host: body for host, kind, body in still.told if kind == "call"}
+        still.told.clear()
+        still.now_s += 1
+        for name, state in states.items():
+            call = ArrivedCall(Call.from_answer(calls[name], "salt"), still.now_s)
+            seen_ = agent_view.AgentView(calls={"salt": call})
+            taken = agent.step(state, seen_, still.now_s, engine.config.policy)
+            states[name] = taken.state
+            engine.inbox.hear(name, "beat", taken.beat.to_answer())
+    return states
+
+
+def test_nothing_goes_out_before_what_must_not_be_forgotten_is_written(still, opts, monkeypatch):
+    engine = still.engine(opts)
+    order = []
+    write = files.write
+    monkeypatch.setattr(files, "write", lambda *a: (order.append("write"), write(*a)))
+    still.tell = lambda host, kind, body: order.append("tell")
+    engine.inbox.hear("hv1", "beat", Beat("hv1", 1, 1).to_answer())
+    engine.inbox.hear("hv2", "beat", Beat("hv2", 1, 1).to_answer())
+    engine.beat()
+    assert order == ["write", "tell", "tell", "tell"]
+
+
+def test_what_cannot_be_written_is_not_told_either(still, opts, monkeypatch):
+    engine = still.engine(opts)
+    engine.inbox.hear("hv1", "beat", Beat("hv1", 1, 1).to_answer())
+    engine.inbox.hear("hv2", "beat", Beat("hv2", 1, 1).to_answer())
+    before = engine.state
+
+    def full(*_args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files, "write", full)
+    engine.safely()
+    assert still.told == [] and engine.state is before
+    assert "No space left" in engine.problem
+    assert "No space left" in files.read(seen.path(opts), seen.EngineSeen).problem
+    monkeypatch.undo()
+    engine.safely()
+    assert engine.problem == "" and len(still.told) == 3
+
+
+def test_a_beat_that_only_counts_is_not_written(still, opts, monkeypatch):
+    engine = still.engine(opts)
+    leads(engine, still)
+    written = []
+    monkeypatch.setattr(files, "write", lambda *a: written.append(a))
+    leads_on = Beat.from_answer(engine.inbox.beats()["hv1"].beat.to_answer(), "hv1")
+    engine.inbox.hear("hv1", "beat", replace(leads_on, seq=leads_on.seq + 1).to_answer())
+    engine.beat()
+    assert written == []
+    engine.inbox.hear(
+        "hv1", "beat", replace(leads_on, seq=leads_on.seq + 2, armed=True).to_answer()
+    )
+    engine.beat()
+    assert len(written) == 1
+
+
+def test_what_it_sees_is_shown(still, opts):
+    engine = still.engine(opts)
+    leads(engine, still, 12)
+    found = files.read(seen.path(opts), seen.EngineSeen)
+    assert (found.leading, found.leader, found.settled) == (True, "salt", True)
+    assert (found.heard, found.needed) == (3, 2)
+    assert found.hosts["hv1"].boot == 1 and found.hosts["hv1"].heard_s < 2
+    assert {one.new for one in found.decided} == {"returning", "up"}
+    tags = {tag for tag, _ in still.fired}
+    assert "salt/virt/ha/host/hv1" in tags
+    assert Journal(opts).last(1)[0]["new"] == "up"
+
+
+def test_by_wishes_that_cannot_be_read_no_guest_is_forgotten(still, opts):
+    engine = still.engine(opts)
+    leads(engine, still)
+    good = {"web1": GuestWanted("web1", "hv1")}
+    engine.store.change("x", lambda old: replace(old, guests=good))
+    engine.safely()
+    still.told.clear()
+    text = engine.store.path.read_text()
+    engine.store.path.write_text("{")
+    engine.safely()
+    still.now_s += 6
+    engine.safely()
+    assert len(still.told) == 6 and set(engine.wishes.guests) == {"web1"}
+    shown = files.read(seen.path(opts), seen.EngineSeen)
+    assert "the last wishes that it could read" in shown.problem
+    engine.store.path.write_text(text)
+    engine.safely()
+    assert engine.doubt == ""
+    engine.store.path.write_text("{")
+    with pytest.raises(errors.OperationFailed):
+        still.engine(opts)
+
+
+def test_one_of_several_masters_that_has_no_wishes_does_nothing(still, opts):
+    engine = still.engine(opts, masters=("salt", "salt2"))
+    engine.safely()
+    assert still.told == [] and "several masters" in engine.problem
+
+
+@pytest.mark.parametrize("body", (
+    {}, {"host": "hv2", "boot": 1, "seq": 1}, {"host": "hv1", "boot": -1, "seq": 1},
+    {"host": "hv1", "boot": 1, "seq": 1, "guests": {"web1": 7}},
+    {"host": "hv1", "boot": 1, "seq": 1, "registry": {"guests": []}},
+))  # fmt: skip
+def test_a_beat_that_is_none_is_refused(still, opts, body):
+    engine = still.engine(opts)
+    with pytest.raises(errors.BadAnswer):
+        engine.inbox.hear("hv1", "beat", body)
+    with pytest.raises(errors.BadAnswer):
+        engine.inbox.hear("nobody", "beat", Beat("nobody", 1, 1).to_answer())
+    assert engine.inbox.beats() == {}
+
+
+def test_an_older_beat_takes_no_newer_ones_place(still, opts):
+    engine = still.engine(opts)
+    for seq in (5, 4):
+        engine.inbox.hear("hv1", "beat", Beat("hv1", 1, seq).to_answer())
+    assert engine.inbox.beats()["hv1"].beat.seq == 5
+    engine.inbox.hear("hv1", "beat", Beat("hv1", 2, 1).to_answer())
+    assert engine.inbox.beats()["hv1"].beat.boot == 2
+
+
+# -- definitions -----------------------------------------------------------------------------------
+
+
+def definition(name="web1", uuid="1", more=""):
+    xml = f"<domain><name>{name}</name><uuid>{uuid}</uuid>{more}</domain>"
+    return {"name": name, "digest": "x", "xml": xml, "size": {"vcpus": 1}}
+
+
+@pytest.fixture
+def cloud(still, opts):
+    engine = still.engine(opts)
+    wanted = {"web1": GuestWanted("web1", "hv1")}
+    engine.store.change("x", lambda old: replace(old, guests=wanted))
+    engine.beat()
+    return engine
+
+
+def test_a_definition_is_kept_and_told_to_all_who_are_heard(cloud, still, opts):
+    cloud.inbox.hear("hv1", "definition", definition())
+    for host in ("hv1", "hv2"):
+        cloud.inbox.hear(host, "beat", Beat(host, 1, 1).to_answer())
+    still.told.clear()
+    cloud.beat()
+    told = [(host, body["name"]) for host, kind, body in still.told if kind == "definition"]
+    assert told == [("hv1", "web1"), ("hv2", "web1")]
+    assert still.engine(opts).definitions.known == cloud.definitions.known
+    still.told.clear()
+    cloud.inbox.hear("hv1", "definition", definition(more="<vcpu>2</vcpu>"))
+    cloud.inbox.hear("hv2", "beat", Beat("hv2", 2, 1).to_answer())
+    cloud.beat()
+    assert [kind for _, kind, _ in still.told].count("definition") == 2
+
+
+def test_what_was_told_is_told_again_one_at_a_time(opts):
+    """An agent that ended before it had written it down would never have it."""
+    found = Definitions(opts)
+    assert found.untold("hv1", 1) == []
+    for name in ("web1", "web2"):
+        found.take("hv1", definition(name, name))
+    told = [[one.name for one in found.untold("hv2", 1)] for _ in range(5)]
+    assert told == [["web1", "web2"], ["web1"], ["web2"], ["web1"], ["web2"]]
+    found.keep_only(["web2"])
+    assert [one.name for one in found.untold("hv2", 1)] == ["web2"]
+
+
+@pytest.mark.parametrize("host, body", (
+    ("hv2", definition()), ("hv1", definition("web2")), ("hv1", {"name": "web1"}),
+    ("hv1", {**definition(), "xml": "<domain><name>db1</name></domain>"}),
+    ("hv1", {**definition(), "xml": "<domain"}), ("hv1", {**definition(), "name": "../web1"}),
+    ("hv1", {**definition(), "xml": "<!DOCTYPE x><domain><name>web1</name></domain>"}),
+    ("hv1", {**definition(), "xml": "x" * (1 << 21)}), ("hv1", {**definition(), "xml": 7}),
+), ids=lambda one: str(one)[:50])  # fmt: skip
+def test_what_a_host_may_not_say_is_passed_over(cloud, host, body):
+    cloud.inbox.hear(host, "definition", body)
+    cloud.safely()
+    assert cloud.problem == "" and cloud.definitions.known == {}
+    assert not list(cloud.definitions.folder.glob("**/*"))
+
+
+def test_another_guest_of_the_same_name_takes_no_place(cloud):
+    cloud.inbox.hear("hv1", "definition", definition())
+    cloud.inbox.hear("hv1", "definition", definition(uuid="2"))
+    cloud.safely()
+    assert "<uuid>1</uuid>" in cloud.definitions.known["web1"].xml
+
+
+def test_a_guest_that_is_taken_back_leaves_no_definition(cloud):
+    cloud.inbox.hear("hv1", "definition", definition())
+    cloud.safely()
+    cloud.store.change("x", lambda old: old.without("web1"))
+    cloud.safely()
+    assert cloud.definitions.known == {} and not list(cloud.definitions.folder.glob("*"))
+
+
+def test_what_a_host_did_is_in_the_journal(cloud, opts):
+    body = {"action": "start", "guest": "web1", "why": "it is\nits own", "at": 7}
+    cloud.inbox.hear("hv1", "journal", body)
+    cloud.inbox.hear("hv1", "journal", {})
+    cloud.inbox.hear("hv1", "unknown", {})
+    cloud.safely()
+    lines = Journal(opts).last(2)
+    assert (lines[0]["action"], lines[0]["why"]) == ("start", "it is its own")
+
+
+# -- fences ----------------------------------------------------------------------------------------
+
+
+def test_a_fence_works_beside_the_engine_and_once_at_a_time():
+    go, setting = threading.Event(), FenceSetting("fence_x")
+
+    def off(_setting):
+        go.wait(5)
+        return Outcome("off", "done")
+
+    fencer = Fencer({"hv1": Member("hv1", fences=(setting,))}, off)
+    assert fencer.begin(Fence("hv1", 0, "1.2.0")) is True
+    assert fencer.begin(Fence("hv1", 0, "1.2.1")) is False
+    assert fencer.begin(Fence("hv1", 1, "1.2.1")) is False
+    assert fencer.begin(Fence("hv9", 0, "1.2.1")) is False
+    assert fencer.seen == {}
+    go.set()
+    until(lambda: fencer.seen, "the fence ended")
+    assert fencer.seen == {"hv1": FenceSeen("1.2.0", "off")}
+    [end] = fencer.ended()
+    assert (end.agent, end.outcome.words) == ("fence_x", "done")
+
+
+@pytest.mark.parametrize("raises", (errors.OperationFailed("not installed"), ValueError("x")))
+def test_a_fence_that_fails_is_no_proof(raises):
+    def off(_setting):
+        raise raises
+
+    fencer = Fencer({"hv1": Member("hv1", fences=(FenceSetting("fence_x"),))}, off)
+    fencer.begin(Fence("hv1", 0, "1.2.0"))
+    until(lambda: fencer.seen, "the fence ended")
+    assert fencer.seen["hv1"].outcome == "timed out"
+
+
+def test_a_late_failure_takes_no_proofs_place():
+    outcomes = {"fence_a": threading.Event(), "fence_b": threading.Event()}
+
+    def off(setting):
+        outcomes[setting.agent].wait(5)
+        return Outcome("off" if setting.agent == "fence_b" else "timed out")
+
+    levels = (FenceSetting("fence_a"), FenceSetting("fence_b"))
+    fencer = Fencer({"hv1": Member("hv1", fences=levels)}, off)
+    fencer.begin(Fence("hv1", 0, "1.2.0"))
+    fencer.begin(Fence("hv1", 1, "1.2.1"))
+    outcomes["fence_b"].set()
+    until(lambda: fencer.seen, "the second ended")
+    outcomes["fence_a"].set()
+    until(lambda: len(fencer.ended()) + len(fencer.seen) > 1, "the first ended")
+    assert fencer.seen["hv1"] == FenceSeen("1.2.1", "off")
+
+
+# -- the hosts' room -------------------------------------------------------------------------------
+
+
+def test_a_host_that_is_silent_keeps_what_it_told():
+    answers = [[Host("hv1", 8, 9), Host("hv2", 8, 9)], [Host("hv2", 9, 9)]]
+    now = iter((5.0, 6.0, 7.0, 8.0))
+
+    def ask(members):
+        assert members == ("hv1", "hv2")
+        if not answers:
+            raise errors.ConnectionFailed("no master")
+        return answers.pop(0)
+
+    found = rooms.Rooms(ask, ("hv1", "hv2"), lambda: next(now))
+    for _ in range(3):
+        found.look()
+    assert {name: host.cpus for name, host in found.hosts.items()} == {"hv1": 8, "hv2": 9}
+    assert found.answered_s == {"hv1": 5.0, "hv2": 6.0}
+
+
+def test_a_dead_host_holds_up_nobody_elses_room():
+    """Else a guest of a host that died while the engine began would wait for its time-out."""
+    go = threading.Event()
+
+    def ask(_members):
+        yield Host("hv1", 8, 9)
+        go.wait(10)
+        yield Host("hv2", 8, 9)
+
+    found = rooms.Rooms(ask, ("hv1", "hv2"), lambda: 5.0)
+    found.begin()
+    until(lambda: set(found.hosts) == {"hv1"}, "the first is known")
+    go.set()
+    until(lambda: set(found.hosts) == {"hv1", "hv2"}, "both are known")
+    found.end()

@@ -1,0 +1,141 @@
+"""A fence agent is a program that is told by its standard input; a small one stands in for those of
+ClusterLabs. tests/integration asks the real one."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.hamaster import fences
+from saltvirt.hamaster.config import FenceSetting
+
+AGENT = """#!/bin/sh
+cat > "{folder}/told.new"
+action=$(sed -n 's/^action=//p' "{folder}/told.new")
+cat "{folder}/told.new" >> "{folder}/told"; echo "--" >> "{folder}/told"
+. "{folder}/$action"
+"""
+ON, OFF, FAILED = "exit 0", "exit 2", "echo 'Connection refused secret1' >&2; exit 1"
+
+
+class Bmc:
+    """What a fence agent meets. off, status: what it does then, as a line of the shell."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        path = folder / "fence_fake"
+        path.write_text(AGENT.format(folder=folder))
+        path.chmod(0o755)
+        self.password = folder / "password"
+        self.password.write_text("secret1\n")
+        self.password.chmod(0o600)
+        self.setting = FenceSetting("fence_fake", {"ip": "10.1.0.1"}, str(self.password))
+
+    def does(self, off=ON, status=ON):
+        (self.folder / "off").write_text(off)
+        (self.folder / "status").write_text(status)
+
+    def told(self):
+        """The options of each call."""
+        path = self.folder / "told"
+        calls = path.read_text().split("--\n")[:-1] if path.exists() else []
+        return [dict(line.split("=", 1) for line in one.splitlines()) for one in calls]
+
+
+@pytest.fixture
+def bmc(tmp_path, monkeypatch):
+    monkeypatch.setattr(fences, "PATH", f"{tmp_path}:/usr/bin:/bin")
+    return Bmc(tmp_path)
+
+
+def test_off_is_what_its_status_says_after_it(bmc):
+    bmc.does(off=ON, status=OFF)
+    assert fences.off(bmc.setting).state == "off"
+    assert [one["action"] for one in bmc.told()] == ["off", "status"]
+    assert bmc.told()[0] == {"ip": "10.1.0.1", "action": "off", "password": "secret1"}
+
+
+ENDS = (
+    (ON, ON, "on"), (FAILED, OFF, "off"), (FAILED, ON, "on"), (FAILED, FAILED, "timed out"),
+    (ON, FAILED, "timed out"), (ON, "exit 7", "timed out"), (ON, "kill -9 $$", "timed out"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("off, status, end", ENDS)
+def test_nothing_else_is_a_proof(bmc, off, status, end):
+    bmc.does(off, status)
+    assert fences.off(bmc.setting).state == end
+
+
+def test_no_password_is_in_what_is_said(bmc):
+    bmc.does(FAILED, FAILED)
+    words = fences.off(bmc.setting).words
+    assert "Connection refused …" in words
+    assert "secret1" not in words
+
+
+def test_a_program_that_hangs_ends_with_its_children(bmc):
+    bmc.does(off=f"sleep 77 & echo $! > {bmc.folder}/child; wait", status=OFF)
+    began = time.monotonic()
+    assert fences.off(bmc.setting, patience_s=0.5).state == "off"
+    assert time.monotonic() - began < 5
+    child = int((bmc.folder / "child").read_text())
+    for _ in range(50):
+        state = Path(f"/proc/{child}/stat")
+        if not state.exists() or state.read_text().split()[2] == "Z":
+            break
+        time.sleep(0.1)
+    else:
+        pytest.fail("its child lives on")
+
+
+def test_a_program_that_says_very_much_is_cut(bmc):
+    bmc.does(status="yes x | head -c 3000000; exit 1")
+    assert len(fences.status(bmc.setting).words) < 500
+
+
+def test_a_program_that_is_not_there_is_named(bmc):
+    with pytest.raises(errors.OperationFailed, match="fence_other is not installed"):
+        fences.off(FenceSetting("fence_other"))
+
+
+def test_a_password_that_others_may_read_is_refused(bmc):
+    bmc.password.chmod(0o644)
+    with pytest.raises(errors.OperationFailed, match="can be read by others: chmod 600"):
+        fences.off(bmc.setting)
+    assert bmc.told() == []
+
+
+@pytest.mark.parametrize("make", (
+    lambda path: None, lambda path: path.mkdir(), os.mkfifo,
+    lambda path: path.write_bytes(b""), lambda path: path.write_bytes(b"a\x00b"),
+), ids=("gone", "folder", "fifo", "empty", "binary"))  # fmt: skip
+def test_a_password_file_may_be_anything(bmc, make):
+    bmc.password.unlink()
+    make(bmc.password)
+    if bmc.password.is_file():
+        bmc.password.chmod(0o600)
+    with pytest.raises(errors.OperationFailed, match=str(bmc.password)):
+        fences.secret(bmc.setting)
+
+
+def test_levels_are_tried_in_turn_until_one_sees_it_off(bmc, tmp_path):
+    bmc.does(ON, ON)
+    second = tmp_path / "fence_second"
+    second.write_text("#!/bin/sh\ncat > /dev/null\nexit 2\n")
+    second.chmod(0o755)
+    levels = (FenceSetting("fence_gone"), bmc.setting, FenceSetting("fence_second"),
+              FenceSetting("fence_never"))  # fmt: skip
+    last, said = fences.in_turn(levels, "hv1")
+    assert last.state == "off"
+    assert [one.split(":")[1].split()[0] for one in said] == ["timed", "on", "off"]
+    assert "not installed" in said[0]
+
+
+def test_without_a_fence_nothing_is_proven():
+    last, said = fences.in_turn((), "hv1")
+    assert (last.state, said) == ("timed out", [])

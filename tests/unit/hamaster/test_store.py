@@ -1,0 +1,173 @@
+"""The files of high availability on a master."""
+
+import json
+import os
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.fleet import private
+from saltvirt.ha.registry import GuestRecord, HostRecord, Registry
+from saltvirt.ha.view import GuestRule, GuestWanted, MasterKept, Wish
+from saltvirt.hamaster import files, seen
+from saltvirt.hamaster.journal import Journal
+from saltvirt.hamaster.wishes import Wishes, WishStore
+from saltvirt.placement.facts import Guest
+
+WISHES = Wishes(
+    armed=False,
+    guests={"web1": GuestWanted("web1", "hv1", priority=3)},
+    sizes={"web1": Guest("web1", vcpus=2)},
+    rules={"webs": GuestRule(("web1", "web2"), "apart"),
+           "near": GuestRule(("web1",), "", {"hv1": 2}, strict=False)},
+    wishes={"web1": Wish(1, "migrate", "hv2")},
+    autostarted=frozenset({"web1"}), confirmed={"hv3": 4}, number=1,
+)  # fmt: skip
+
+
+@pytest.fixture
+def store(tmp_path):
+    return WishStore({"cachedir": str(tmp_path)})
+
+
+def test_what_is_wished_is_read_again(store):
+    assert store.read() == Wishes()
+    assert store.change("x", lambda old: WISHES) == WISHES
+    assert store.read() == WISHES
+    assert store.path.stat().st_mode & 0o777 == 0o600
+    assert store.path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_news_are_told_once(store):
+    assert store.news() == Wishes()
+    assert store.news() is None
+    store.change("x", lambda old: WISHES)
+    assert store.news() == WISHES
+    assert store.news() is None
+
+
+def test_a_guest_that_goes_is_in_nothing_any_more(store):
+    left = WISHES.without("web1")
+    assert WISHES.sized["web1"].size.vcpus == 2
+    assert not left.guests and not left.sizes and not left.wishes and not left.autostarted
+    assert left.rules["webs"].guests == ("web2",)
+
+
+DAMAGED = (b"", b"{", b"[]", b"7", b"\xff", b"[" * 100_000, b'{"armed": 7}',
+           b'{"guests": {"web1": {"priority": -1}}}')  # fmt: skip
+
+
+@pytest.mark.parametrize("content", DAMAGED, ids=lambda one: repr(one[:20]))
+def test_what_cannot_be_read_is_never_nothing(store, content):
+    """Else each guest would be forgotten by it."""
+    store.path.parent.mkdir(parents=True)
+    store.path.write_bytes(content)
+    with pytest.raises(errors.OperationFailed, match=r"wishes\.json cannot be read"):
+        store.read()
+    with pytest.raises(errors.OperationFailed, match=r"wishes\.json cannot be read"):
+        store.change("x", lambda old: WISHES)
+    assert store.path.read_bytes() == content
+
+
+def test_of_two_at_once_none_is_lost(store):
+    def add(place):
+        def make(old):
+            name = f"web{place}"
+            return replace(old, guests={**old.guests, name: GuestWanted(name)})
+
+        store.change("x", make)
+
+    threads = [threading.Thread(target=add, args=(place,)) for place in range(20)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert len(store.read().guests) == 20
+
+
+def test_who_dies_while_he_writes_leaves_the_old_one(store, monkeypatch):
+    store.change("x", lambda old: WISHES)
+
+    def die(*_args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(private.os, "replace", die)
+    with pytest.raises(KeyboardInterrupt):
+        store.change("x", lambda old: Wishes())
+    monkeypatch.undo()
+    assert store.read() == WISHES
+
+
+def test_what_is_written_is_on_the_disk_before_it_has_its_name(store, monkeypatch):
+    order = []
+    for name in ("fsync", "replace"):
+        real = getattr(os, name)
+        monkeypatch.setattr(
+            os, name, lambda *a, real=real, name=name: (order.append(name), real(*a))[1]
+        )
+    store.change("x", lambda old: WISHES)
+    assert order[:3] == ["fsync", "replace", "fsync"]
+
+
+def test_what_a_master_must_not_forget_is_read_again(tmp_path):
+    path = tmp_path / "kept.json"
+    registry = Registry(3, 7, members=("hv1",), hosts={"hv1": HostRecord("up", boot=2)},
+                        guests={"web1": GuestRecord("placed", epoch=4)})  # fmt: skip
+    kept = MasterKept(3, registry)
+    files.write(path, kept)
+    assert files.read(path, MasterKept) == kept
+
+
+# -- the journal -----------------------------------------------------------------------------------
+
+
+def test_the_journal_has_the_last_lines_and_an_end(tmp_path):
+    journal = Journal({"cachedir": str(tmp_path)}, most_bytes=2000)
+    for count in range(100):
+        journal.write("host", f"hv{count}", why="a\nb\x1b[31m")
+    found = journal.last(5)
+    assert [one["name"] for one in found] == [f"hv{count}" for count in range(95, 100)]
+    assert found[-1]["why"] == "a b\\x1b[31m"
+    sizes = [path.stat().st_size for path in journal.path.parent.glob("journal.jsonl*")]
+    assert len(sizes) == 2 and max(sizes) < 2200
+
+
+def test_a_line_that_was_cut_off_is_passed_over(tmp_path):
+    journal = Journal({"cachedir": str(tmp_path)})
+    journal.write("host", "hv1")
+    with open(journal.path, "ab") as file:
+        file.write(b'{"at": "20\n7\n\xff\n')
+    journal.write("host", "hv2")
+    assert [one["name"] for one in journal.last(9)] == ["hv1", "hv2"]
+
+
+def test_the_journal_follows_no_link(tmp_path):
+    journal = Journal({"cachedir": str(tmp_path)})
+    journal.path.parent.mkdir(parents=True)
+    journal.path.symlink_to(tmp_path / "passwd")
+    with pytest.raises(OSError):
+        journal.write("host", "hv1")
+    assert not (tmp_path / "passwd").exists()
+
+
+# -- what the engine saw ---------------------------------------------------------------------------
+
+
+def test_an_engine_that_does_not_run_is_said(tmp_path):
+    assert "does not run" in seen.look({"cachedir": str(tmp_path)}).why
+
+
+def test_an_engine_that_hangs_is_said(tmp_path):
+    opts = {"cachedir": str(tmp_path)}
+    with files.locked(seen.lock(opts), "the engine"):
+        assert "begun right now" in seen.look(opts).why
+        files.write(seen.path(opts), seen.EngineSeen(1, "salt"))
+        assert "it hangs" in seen.look(opts).why
+        now = json.loads(seen.path(opts).read_text())
+        seen.path(opts).write_text(json.dumps({**now, "at_s": time.time()}))
+        assert seen.look(opts).why == ""

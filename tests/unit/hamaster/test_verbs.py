@@ -1,0 +1,547 @@
+"""The verbs of high availability, over hosts that answer plain data."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord, Registry
+from saltvirt.ha.view import GuestRule, MasterKept, Wish
+from saltvirt.haagent import settings as agent_settings
+from saltvirt.hamaster import arm, fences, files, seen
+from saltvirt.hamaster.arm import Arm, ConfirmOff
+from saltvirt.hamaster.enable import Asked, Disable, Enable, Ignore
+from saltvirt.hamaster.fencing import FenceHost
+from saltvirt.hamaster.move import Move
+from saltvirt.hamaster.rule import Rule
+from saltvirt.hamaster.setup import Setup
+from saltvirt.hamaster.status import Simulate, Status
+from saltvirt.hamaster.wishes import WishStore
+from saltvirt.operations import lock, operation
+from saltvirt.operations.identity import Clone, Rename
+from saltvirt.operations.lifecycle import Lifecycle
+from saltvirt.operations.migrate import Migrate
+from saltvirt.operations.purge import Purge
+from saltvirt.placement import policy
+from tests.unit.hamaster import HaCloud, guest
+from tests.unit.hamaster.test_fences import OFF, ON, Bmc
+
+
+@pytest.fixture
+def cloud(tmp_path):
+    return HaCloud(tmp_path, {"hv000": {"web1": guest(), "web2": guest(state="shutdown")},
+                              "hv001": {"db1": guest(autostart=True)}})  # fmt: skip
+
+
+def wishes(cloud):
+    return WishStore(cloud.opts).read()
+
+
+def enable(cloud, name, **asked):
+    return Enable(cloud, name, Asked(**asked))
+
+
+def write_engine(cloud, registry, hosts=None, **more):
+    files.write(seen.kept(cloud.opts), MasterKept(1, registry))
+    told = seen.EngineSeen(time.time(), "salt", leading=True, leader="salt", settled=True,
+                           heard=3, needed=2, hosts=hosts or {}, **more)  # fmt: skip
+    files.write(seen.path(cloud.opts), told)
+
+
+@pytest.fixture
+def engine(cloud):
+    """An engine runs: what it has written is believed."""
+    with files.locked(seen.lock(cloud.opts), "the engine"):
+        yield
+
+
+# -- ha_enable -------------------------------------------------------------------------------------
+
+
+def test_a_guest_is_given_with_what_was_asked(cloud):
+    one = enable(cloud, "web1", priority="3", restarts=2, failback=False)
+    assert one.check().answer()["web1"]["result"] is None
+    assert wishes(cloud).guests == {}
+    answer = operation.perform(one)
+    assert answer["web1"]["result"] is True
+    assert "the engine virt_ha does not run" in answer["web1"]["comment"]
+    kept = wishes(cloud).sized["web1"]
+    assert (kept.host, kept.wanted, kept.priority, kept.restarts, kept.failback) == (
+        "hv000", "started", 3, 2, False)  # fmt: skip
+    assert kept.size.memory_kib == 1 << 20
+    [(tag, data)] = cloud.told
+    assert (tag, data["verb"], data["about"]) == ("salt/virt/ha/wish", "ha_enable", "web1")
+    assert json.dumps(answer)
+
+
+def test_one_that_is_off_is_to_stay_so_unless_it_is_said(cloud):
+    enable(cloud, "web2").run()
+    assert wishes(cloud).guests["web2"].wanted == "stopped"
+    enable(cloud, "web2", state="started").run()
+    assert wishes(cloud).guests["web2"].wanted == "started"
+
+
+def test_its_start_with_its_host_is_the_managers_and_given_back(cloud):
+    changes = enable(cloud, "db1").run().changes
+    assert changes["autostart"] == {"old": True, "new": False}
+    assert cloud.auto == {("hv001", "db1"): "off"}
+    found = Disable(cloud, "db1").run()
+    assert found.complete and cloud.auto == {("hv001", "db1"): "on"}
+    assert wishes(cloud).guests == {}
+
+
+def test_what_cannot_be_written_leaves_its_start_as_it_was(cloud, monkeypatch):
+    monkeypatch.setattr(WishStore, "change", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        enable(cloud, "db1").run()
+    assert cloud.auto == {("hv001", "db1"): "on"}
+
+
+def test_it_is_named_when_its_start_is_not_given_back(cloud):
+    enable(cloud, "db1").run()
+    cloud.dead = {"hv001"}
+    answer = operation.perform(Disable(cloud, "db1"))
+    assert answer["retcode"] == 1
+    assert "it does not start with its host" in answer["db1"]["comment"]
+    assert wishes(cloud).guests == {}
+
+
+def test_all_that_ties_a_guest_to_its_host_is_said_at_once(cloud):
+    cloud.disks["web1"] = "/srv/web1.qcow2"
+    cloud.backing["web1"] = "/srv/_base/debian"
+    found = enable(cloud, "web1", priority="many", group="none").check()
+    text = "; ".join(found.reasons)
+    assert "priority must be a whole number" in text
+    assert "there is no rule" in text
+    with pytest.raises(errors.InvalidInput, match=r"disk vda is /srv/web1\.qcow2 on hv000 alone"):
+        enable(cloud, "web1").run()
+    found = enable(cloud, "web1").check()
+    assert len(found.reasons) == 2 and found.answer()["retcode"] == 1
+    assert cloud.auto == {}
+
+
+def test_a_guest_of_a_host_that_takes_no_part_is_refused(cloud):
+    del cloud.opts["virt"]["ha"]["members"]["hv000"]
+    cloud.opts["virt"]["ha"]["members"]["hv9"] = {}
+    with pytest.raises(errors.NotFound, match="no member of virt:ha; members: hv001, hv002"):
+        enable(cloud, "web1").run()
+
+
+def test_a_cloud_that_configures_nothing_is_told_what_to_do(cloud):
+    del cloud.opts["virt"]["ha"]
+    with pytest.raises(errors.InvalidInput, match="virt:ha:members"):
+        enable(cloud, "web1").run()
+    answer = operation.perform(Status(cloud))
+    assert answer["ha"]["result"] and "retcode" not in answer
+    assert cloud.published == []
+
+
+def test_the_same_again_is_nothing(cloud):
+    enable(cloud, "web1").run()
+    assert enable(cloud, "web1").check().nothing
+    assert enable(cloud, "web1").run().changes == {}
+    assert len(cloud.told) == 1
+
+
+@pytest.mark.parametrize("asked", (
+    {"priority": -1}, {"priority": True}, {"priority": [1]}, {"restarts": 10**9},
+    {"failback": "yes"}, {"state": "ignored"}, {"state": 7}, {"group": {}},
+))  # fmt: skip
+def test_what_is_no_wish_is_refused(cloud, asked):
+    with pytest.raises((errors.InvalidInput, errors.NotFound)):
+        enable(cloud, "web1", **asked).run()
+    assert enable(cloud, "web1", **asked).check().reasons
+    assert wishes(cloud).guests == {}
+
+
+def test_another_operation_on_the_guest_is_waited_for(cloud):
+    with lock.guest(cloud.opts, "web1", "virt.migrate"):
+        with pytest.raises(errors.OperationFailed, match=r"virt\.migrate"):
+            enable(cloud, "web1").run()
+        assert "virt.migrate" in enable(cloud, "web1").check().comment
+
+
+def test_the_reserve_is_kept(cloud):
+    cloud.opts["virt"]["ha"]["reserve"] = 1
+    for host in cloud.names:
+        cloud.guests[host][f"big{host[-1]}"] = guest(memory_kib=300 << 20)
+    with pytest.raises(errors.OperationFailed, match="would break virt:ha:reserve: if hv000"):
+        enable(cloud, "big0").run()
+
+
+# -- ha_ignore -------------------------------------------------------------------------------------
+
+
+def test_a_guest_is_ignored_and_then_what_it_is(cloud):
+    enable(cloud, "web1").run()
+    Ignore(cloud, "web1").run()
+    assert wishes(cloud).guests["web1"].wanted == "ignored"
+    assert Ignore(cloud, "web1").check().nothing
+    cloud.guests["hv000"]["web1"] = guest(state="shutdown")
+    Ignore(cloud, "web1", off=True).run()
+    assert wishes(cloud).guests["web1"].wanted == "stopped"
+
+
+def test_one_that_was_moved_meanwhile_is_to_be_given_anew(cloud):
+    """The engine would start it where it left it, and it runs elsewhere."""
+    enable(cloud, "web1").run()
+    Ignore(cloud, "web1").run()
+    record = GuestRecord("ignored", host="hv000", places=(GuestPlace("hv000", 1),))
+    write_engine(cloud, Registry(1, 1, guests={"web1": record}))
+    cloud.guests["hv001"]["web1"] = cloud.guests["hv000"].pop("web1")
+    with pytest.raises(errors.OperationFailed, match=r"web1 is on hv001 now, .* on hv000: give"):
+        Ignore(cloud, "web1", off=True).run()
+
+
+def test_one_that_was_never_given_is_named(cloud):
+    for one in (Ignore(cloud, "web1"), Disable(cloud, "web1")):
+        assert one.check().reasons == (
+            "web1 was not given to high availability: salt-run virt.ha_enable web1",
+        )
+        with pytest.raises(errors.NotFound):
+            one.run()
+
+
+# -- other verbs -----------------------------------------------------------------------------------
+
+OTHERS = {
+    "migrate": lambda cloud: Migrate(cloud, policy.PlacementPolicy(), "web1", "hv001", Silent()),
+    "start": lambda cloud: Lifecycle(cloud, "web1", "start"),
+    "shutdown": lambda cloud: Lifecycle(cloud, "web1", "shutdown"),
+    "force_off": lambda cloud: Lifecycle(cloud, "web1", "force_off"),
+    "purge": lambda cloud: Purge(cloud, "web1"),
+    "rename": lambda cloud: Rename(cloud, Silent(), "web1", "web9"),
+    "clone": lambda cloud: Clone(cloud, Silent(), "web1", "web9"),
+}  # fmt: skip
+
+
+class Silent:
+    def __getattr__(self, _name):
+        return lambda *_a, **_k: None
+
+
+@pytest.mark.parametrize("verb", OTHERS)
+def test_no_other_verb_moves_or_stops_or_removes_a_guest_that_is_kept(cloud, verb):
+    """The engine would undo it, or start it a second time."""
+    enable(cloud, "web1").run()
+    before = list(cloud.published)
+    why = "web1 is kept by high availability: salt-run virt.ha_move web1 HOST"
+    with pytest.raises(errors.OperationFailed, match=why):
+        OTHERS[verb](cloud).run()
+    assert cloud.published == before
+    assert any(why in one for one in OTHERS[verb](cloud).check().reasons)
+
+
+@pytest.mark.parametrize("how", (Ignore, Disable))
+def test_one_that_is_ignored_or_taken_back_is_anybodys(cloud, how):
+    enable(cloud, "web1").run()
+    how(cloud, "web1").run()
+    assert Lifecycle(cloud, "web1", "force_off").run().changes
+    assert not list((Path(cloud.opts["cachedir"]) / "virt/keepers").iterdir())
+
+
+# -- ha_move ---------------------------------------------------------------------------------------
+
+
+def placed(cloud, host="hv000", **more):
+    hosts = {name: HostRecord("up", boot=1) for name in cloud.names}
+    record = GuestRecord("placed", host=host, places=(GuestPlace(host, 1),), **more)
+    write_engine(cloud, Registry(1, 3, hosts=hosts, guests={"web1": record}))
+
+
+def test_the_engine_moves_it_and_the_wish_has_an_end(cloud, engine):
+    enable(cloud, "web1").run()
+    placed(cloud)
+    assert Move(cloud, "web1", "hv001").check().changes
+    asked = []
+
+    def wait(_s):
+        asked.append(wishes(cloud).wishes["web1"])
+        placed(cloud, "hv001", wish=asked[-1].number)
+
+    found = Move(cloud, "web1", "hv001", wait=wait).run()
+    assert found.comment == "web1 was moved from hv000 to hv001"
+    assert asked == [Wish(1, "migrate", "hv001")] and wishes(cloud).wishes == {}
+    assert Move(cloud, "web1", "hv001").check().nothing
+    placed(cloud)
+    Move(cloud, "web1", "hv001", live=False, wait=wait).run()
+    assert asked[-1] == Wish(2, "relocate", "hv001")
+
+
+def test_a_move_that_fails_says_where_it_is(cloud, engine):
+    enable(cloud, "web1").run()
+    placed(cloud)
+
+    def fails(_s):
+        placed(cloud, "hv000", wish=1, why="its migration failed")
+
+    with pytest.raises(errors.OperationFailed, match="not on hv001 but on hv000: its migration"):
+        Move(cloud, "web1", "hv001", wait=fails).run()
+    assert wishes(cloud).wishes == {}
+
+
+def test_what_cannot_be_moved_now_is_said(cloud, engine):
+    enable(cloud, "web2").run()
+    write_engine(cloud, Registry(1, 3, hosts={"hv001": HostRecord("suspected", "silent")}))
+    reasons = Move(cloud, "web2", "hv001").check().reasons
+    assert [one.split(":")[0] for one in reasons] == [
+        "web2 is new, or moves", "web2 is stopped", "hv001 is suspected",
+    ]  # fmt: skip
+    for name, host in (("web1", "hv001"), ("web2", "hv9")):
+        with pytest.raises(errors.NotFound):
+            Move(cloud, name, host).run()
+
+
+def test_without_the_engine_nothing_moves(cloud):
+    enable(cloud, "web1").run()
+    with pytest.raises(errors.OperationFailed, match="does not run"):
+        Move(cloud, "web1", "hv001").run()
+
+
+# -- ha_setup --------------------------------------------------------------------------------------
+
+
+def test_each_host_is_told_what_all_must_have_alike(cloud):
+    told = {}
+
+    def settings(host, settings, test):
+        told[host] = settings
+        return {"changes": {"/etc/salt-virt/ha.json": "new"}, "comment": "written"}
+
+    cloud.virt_ha_settings = settings
+    cloud.virt_ha_install = lambda host, test: {"changes": {}, "comment": ""}
+    answer = operation.perform(Setup(cloud))
+    assert [answer[name]["comment"] for name in cloud.names] == ["written"] * 3
+    assert told["hv000"]["members"] == {
+        "hv000": "10.0.0.1:16516", "hv001": "10.0.0.2:16516", "hv002": "hv002:16516"}  # fmt: skip
+    for host, one in told.items():
+        assert agent_settings.parse(one, host).host == host
+    assert "fence_fake" not in json.dumps(told)
+    assert operation.perform(Setup(cloud, "hv001"), test=True)["hv001"]["result"] is None
+
+
+def test_a_host_that_cannot_be_set_up_stops_no_other(cloud):
+    cloud.virt_ha_install = lambda host, test: {"changes": {}, "comment": "as it is"}
+    cloud.virt_ha_settings = lambda host, settings, test: 7 if host == "hv001" else {"changes": {}}
+    cloud.dead = {"hv000"}
+    answer = operation.perform(Setup(cloud))
+    assert [answer[name]["result"] for name in cloud.names] == [False, False, True]
+    assert answer["retcode"] == 1
+
+
+# -- ha_rule ---------------------------------------------------------------------------------------
+
+
+def rule(cloud, name, remove=False, **given):
+    return Rule(cloud, name, given, remove)
+
+
+def test_rules_are_kept_and_joined(cloud):
+    for name in ("web1", "web2", "db1"):
+        enable(cloud, name).run()
+    rule(cloud, "webs", guests="web1,web2", apart="strict").run()
+    rule(cloud, "near", guests=["db1"], hosts="hv000:2,hv001", only="preferred").run()
+    enable(cloud, "db1", group="webs").run()
+    kept = wishes(cloud).rules
+    assert kept["webs"] == GuestRule(("web1", "web2", "db1"), "apart")
+    assert kept["near"] == GuestRule(("db1",), "", {"hv000": 2, "hv001": 0}, strict=False)
+    rule(cloud, "near", only="strict").run()
+    assert wishes(cloud).rules["near"].strict
+    assert rule(cloud, "near", hosts={"hv000": 2, "hv001": 0}, only="strict").check().nothing
+    Disable(cloud, "web2").run()
+    assert wishes(cloud).rules["webs"].guests == ("web1", "db1")
+    rule(cloud, "webs", remove=True).run()
+    assert set(wishes(cloud).rules) == {"near"}
+
+
+@pytest.mark.parametrize("given, why", (
+    ({}, "give one of apart=, together=, hosts="),
+    ({"apart": "strict", "together": "strict"}, "give one of"),
+    ({"apart": "maybe"}, "apart must be strict or preferred"),
+    ({"only": "strict"}, "only= needs hosts="),
+    ({"hosts": "hv9"}, "'hv9' is no member"),
+    ({"hosts": "hv000:x"}, "the rank of hv000"), ({"hosts": 7}, "hosts must be host:rank"),
+    ({"guests": "web1,nobody", "apart": "strict"}, "nobody was not given"),
+    ({"guests": "web1,web1", "apart": "strict"}, "named twice"),
+    ({"guests": {}, "apart": "strict"}, "guests must be a list"),
+    ({"guests": "a b", "apart": "strict"}, "cannot be a guest's name"),
+), ids=str)  # fmt: skip
+def test_what_is_no_rule_is_refused(cloud, given, why):
+    enable(cloud, "web1").run()
+    with pytest.raises(errors.VirtError, match=why):
+        rule(cloud, "r", **given).run()
+    assert why in rule(cloud, "r", **given).check().comment
+    assert wishes(cloud).rules == {}
+
+
+def test_a_rule_that_can_never_hold_is_refused(cloud):
+    cloud.guests["hv000"] |= {f"many{count}": guest() for count in range(4)}
+    names = [f"many{count}" for count in range(4)]
+    for name in names:
+        enable(cloud, name).run()
+    with pytest.raises(errors.InvalidInput, match="4 guests cannot all be apart on 3 hosts"):
+        rule(cloud, "r", guests=names, apart="strict").run()
+    rule(cloud, "r", guests=names, together="strict").run()
+    with pytest.raises(errors.InvalidInput, match="the rule r wants many0, many1 together"):
+        rule(cloud, "s", guests=names[:2], apart="strict").run()
+
+
+# -- ha_arm, ha_disarm, ha_confirm_off -------------------------------------------------------------
+
+
+def test_what_the_engine_has_not_done_is_not_said_to_be_done(cloud):
+    answer = operation.perform(Arm(cloud, False, wait=lambda _s: None))
+    assert answer["retcode"] == 1
+    assert "written down that high availability is to be disarmed" in answer["ha"]["comment"]
+    assert not wishes(cloud).armed
+
+
+def test_disarmed_is_when_the_last_watchdog_is_at_rest(cloud, engine):
+    armed = {"hv000": seen.HostSeen(1, 0.5, armed=True)}
+    write_engine(cloud, Registry(1, 2, armed=True), armed)
+    steps = [
+        lambda: write_engine(cloud, Registry(1, 3, armed=False), armed),
+        lambda: write_engine(cloud, Registry(1, 3, armed=False), {"hv000": seen.HostSeen(1, 0.5)}),
+    ]
+    found = Arm(cloud, False, wait=lambda _s: steps.pop(0)()).run()
+    assert found.complete and steps == []
+    assert Arm(cloud, False).check().nothing
+    assert not Arm(cloud, True).check().nothing
+
+
+def test_who_waits_for_a_watchdog_is_told_which(cloud, engine, monkeypatch):
+    monkeypatch.setattr(arm, "WAIT_S", 1)
+    write_engine(cloud, Registry(1, 3, armed=False), {"hv2": seen.HostSeen(1, 0.5, armed=True)})
+    found = Arm(cloud, False, wait=lambda _s: None).run()
+    assert not found.complete and "the watchdogs of hv2 are not at rest yet" in found.comment
+
+
+def test_a_persons_word_is_for_the_last_start_of_the_host(cloud, engine):
+    registry = Registry(1, 3, hosts={"hv001": HostRecord("suspected", boot=7)},
+                        guests={"db1": GuestRecord(places=(GuestPlace("hv001", 7),))})  # fmt: skip
+    write_engine(cloud, registry)
+    cloud.dead = {"hv001"}
+    found = ConfirmOff(cloud, "hv001").check()
+    assert "db1 may be started elsewhere" in found.comment
+    assert wishes(cloud).confirmed == {}
+    ConfirmOff(cloud, "hv001").run()
+    assert wishes(cloud).confirmed == {"hv001": 7}
+
+
+def test_a_host_that_answers_is_not_off(cloud, engine):
+    write_engine(cloud, Registry(1, 3), {"hv001": seen.HostSeen(7, 0.4)})
+    found = ConfirmOff(cloud, "hv001").check()
+    assert found.reasons == (
+        "hv001 is not off: its agent was heard", "hv001 is not off: its minion answers",
+    )  # fmt: skip
+    with pytest.raises(errors.OperationFailed):
+        ConfirmOff(cloud, "hv001").run()
+    with pytest.raises(errors.NotFound, match="no member"):
+        ConfirmOff(cloud, "hv9").run()
+    assert wishes(cloud).confirmed == {}
+
+
+# -- ha_status, ha_simulate ------------------------------------------------------------------------
+
+
+def test_all_that_is_wrong_is_said_with_the_exit_code(cloud, engine):
+    for name in ("web1", "db1"):
+        enable(cloud, name).run()
+    registry = Registry(
+        1, 3,
+        hosts={"hv000": HostRecord("up", boot=1), "hv001": HostRecord("fencing", "a majority"),
+               "hv002": HostRecord("up")},
+        guests={"web1": GuestRecord("placed", host="hv000"),
+                "db1": GuestRecord("blocked", "its host is silent", last="hv001")},
+    )  # fmt: skip
+    losses = {"hv000": seen.LossSeen({}, {"web1": "no room"})}
+    write_engine(cloud, registry, {"hv000": seen.HostSeen(1, 0.4, armed=True)}, losses=losses)
+    answer = operation.perform(Status(cloud))
+    found = answer["ha"]
+    assert answer["retcode"] == 1
+    assert found["problems"] == [
+        "hv001 is fencing: a majority", "db1 is blocked: its host is silent",
+        "if hv000 died, no host would take web1",
+    ]  # fmt: skip
+    assert found["hosts"]["hv000"]["watchdog"] == "armed"
+    assert found["guests"]["db1"]["host"] == "hv001"
+    assert len(found["table"]) == 6
+    assert [one["name"] for one in found["journal"]] == ["web1", "db1"]
+    assert json.dumps(answer)
+
+
+def test_when_nothing_is_wrong_it_says_so(cloud, engine):
+    enable(cloud, "web1").run()
+    hosts = {name: HostRecord("up", boot=1) for name in ("hv000", "hv001", "hv002")}
+    guests = {"web1": GuestRecord("placed", host="hv000")}
+    write_engine(cloud, Registry(1, 3, hosts=hosts, guests=guests))
+    answer = operation.perform(Status(cloud))
+    assert "retcode" not in answer
+    assert answer["ha"]["comment"] == "armed: 3 hosts, 1 guest"
+    assert cloud.published[-1][0] != "virt.ha_status"
+
+
+def test_an_engine_that_does_not_run_is_wrong(cloud):
+    answer = operation.perform(Status(cloud))
+    assert answer["retcode"] == 1 and "does not run" in answer["ha"]["comment"]
+
+
+def test_where_guests_would_go_is_by_what_hosts_say_now(cloud):
+    for name in ("web1", "db1"):
+        enable(cloud, name).run()
+    found = Simulate(cloud, "hv000").run()
+    assert found.complete and set(found.more["moved"]) == {"web1"}
+    assert found.more["moved"]["web1"] in ("hv001", "hv002")
+    rule(cloud, "only", guests="web1", hosts="hv000").run()
+    answer = operation.perform(Simulate(cloud, "hv000"), test=True)
+    assert answer["retcode"] == 1
+    assert "a strict rule names other hosts" in answer["hv000"]["unplaced"]["web1"]
+    cloud.dead = {"hv002"}
+    assert set(Simulate(cloud, "hv001").run().more["silent"]) == {"hv002"}
+    with pytest.raises(errors.ConnectionFailed):
+        Simulate(cloud, "hv002").run()
+
+
+# -- fence -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bmc(tmp_path, monkeypatch):
+    monkeypatch.setattr(fences, "PATH", f"{tmp_path}/bmc:/usr/bin:/bin")
+    (tmp_path / "bmc").mkdir()
+    return Bmc(tmp_path / "bmc")
+
+
+def test_a_fence_is_asked_and_nothing_switched(cloud, bmc):
+    bmc.does(status=ON)
+    found = FenceHost(cloud, "hv000").check()
+    assert found.answer()["hv000"]["result"] is None
+    assert found.more["table"][1] == [1, "fence_fake", "on", ""]
+    assert [one["action"] for one in bmc.told()] == ["status"]
+
+
+def test_a_fence_that_does_not_answer_is_the_exit_code(cloud, bmc):
+    bmc.does(status="echo refused; exit 1")
+    answer = operation.perform(FenceHost(cloud, "hv000"), test=True)
+    assert answer["retcode"] == 1 and "fence 1: fence_fake status: refused" in str(answer)
+
+
+def test_a_host_that_a_fence_sees_off_is_as_confirmed(cloud, bmc, engine):
+    write_engine(cloud, Registry(1, 3, hosts={"hv000": HostRecord("up", boot=5)}))
+    bmc.does(off=ON, status=OFF)
+    found = FenceHost(cloud, "hv000").run()
+    assert found.changes == {"power": {"new": "off"}}
+    assert wishes(cloud).confirmed == {"hv000": 5}
+
+
+def test_one_that_is_not_proven_to_be_off_is_not(cloud, bmc):
+    bmc.does(off=ON, status=ON)
+    with pytest.raises(errors.OperationFailed, match="hv000 is not proven to be off: fence 1"):
+        FenceHost(cloud, "hv000").run()
+    assert wishes(cloud).confirmed == {}
+    with pytest.raises(errors.NotFound, match="hv001 has no fence"):
+        FenceHost(cloud, "hv001").run()

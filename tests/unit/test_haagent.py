@@ -1,0 +1,669 @@
+"""The agent of high availability: what it keeps, sees and does, without libvirt's daemon."""
+
+import json
+import os
+import threading
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("libvirt")
+
+from saltvirt import errors
+from saltvirt.ha import agent_view, facts
+from saltvirt.ha.agent_view import Kept
+from saltvirt.ha.facts import Beat, Call, Pledge, Promise
+from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord, Registry
+from saltvirt.haagent import copies, ending, inbox, pools, settings, store, watchdog
+from saltvirt.haagent import guests as agent_guests
+from saltvirt.haagent.copies import Copies, Copy, Seen, Snapshot
+from saltvirt.haagent.definitions import Definitions
+from saltvirt.haagent.definitions import parse as definition
+from saltvirt.haagent.guests import Guests, Where
+from saltvirt.host.connection import libvirt
+from tests.clock import Clock, until
+
+GOOD = {"host": "hv1", "members": {"hv1": "10.0.0.1", "hv2": "10.0.0.2:17000"}, "masters": ["salt"]}
+
+
+# -- settings --------------------------------------------------------------------------------------
+
+
+def test_settings_are_read():
+    found = settings.parse({**GOOD, "policy": {"watchdog_s": 20}}, "x")
+    assert found.where("hv2") == ("10.0.0.2", 17000)
+    assert found.where("hv1") == ("10.0.0.1", 16516)
+    assert found.patience.watchdog_s == 20
+    assert found.credentials.server.key == "/etc/pki/libvirt/private/serverkey.pem"
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"host": "hv9"}, "host hv9 is not among the members"),
+        ({"masters": ["hv2"]}, "hv2 is a member and a master"),
+        ({"members": {"hv1": "10.0.0.1:x"}}, "neither ADDRESS nor ADDRESS:PORT"),
+        ({"members": {"hv1": "a", "../x": "b"}}, "no name of a certificate"),
+        ({"members": {"hv1": "a", "x" * 65: "b"}}, "no name of a certificate"),
+        ({"members": {"hv1": 1}}, "members.hv1 is not text"),
+        ({"pools": ["srv"]}, "is no absolute path"),
+        ({"watchdog": "watchdog"}, "no absolute path"),
+        ({"colour": 1}, "unknown settings colour"),
+        ({"policy": {"wacthdog_s": 1}}, "policy.wacthdog_s is unknown"),
+        ({"policy": {"watchdog_s": "1"}}, "policy.watchdog_s is not a number"),
+        ({"policy": {"shutdown_policy": "x"}}, "policy.shutdown_policy is none of"),
+        ({"policy": {"beat_s": 5}}, "a beat must be shorter"),
+    ],
+)
+def test_settings_that_are_wrong_are_told(changes, words):
+    with pytest.raises(errors.InvalidInput, match=words):
+        settings.parse({**GOOD, **changes}, "ha.json")
+
+
+@pytest.mark.parametrize("text", [b"", b"[", b"[]", b"\xff", b"[" * 100_000])
+def test_a_file_of_settings_that_is_none_is_told(tmp_path, text):
+    (tmp_path / "ha.json").write_bytes(text)
+    with pytest.raises(errors.VirtError, match=r"ha\.json"):
+        settings.read(str(tmp_path / "ha.json"))
+
+
+@pytest.mark.parametrize("text", ["[::1]:17", "[::1]", "::1", "fe80::1"])
+def test_addresses_of_six(text):
+    host, port = settings.address(text, 5)
+    assert (host, port) == ("fe80::1" if "fe" in text else "::1", 17 if "17" in text else 5)
+
+
+# -- what it keeps ---------------------------------------------------------------------------------
+
+REGISTRY = Registry(
+    3, 7, True, ("hv1", "hv2"), (), {"hv1": HostRecord("up", boot=4)},
+    {"web1": GuestRecord("placed", epoch=2, host="hv1", boot=4, places=(GuestPlace("hv1", 4),))},
+)  # fmt: skip
+KEPT = Kept(
+    {"hv2": Promise(1, 3, 7)}, {"hv2": Pledge(1, 5, True, 10)}, 3, "salt", 9, REGISTRY, REGISTRY
+)
+
+
+def folders(tmp_path):
+    return str(tmp_path / "state"), str(tmp_path / "run")
+
+
+def test_what_is_kept_is_there_after_a_loss_of_power(tmp_path):
+    one = store.Store(*folders(tmp_path), "boot-1")
+    one.begin("hv1", 5)
+    one.keep(KEPT)
+    state, leased_s = store.Store(*folders(tmp_path), "boot-2").begin("hv1", 1)
+    assert state.kept == KEPT and leased_s is None
+
+
+def test_boots_rise_once_for_each_run_of_the_kernel_and_over_a_new_installation(tmp_path):
+    def boot(boot_id, at=tmp_path):
+        return store.Store(*folders(at), boot_id).begin("hv1", 1)[0].boot
+
+    first = boot("a")
+    assert first > 1_700_000_000
+    assert boot("a") == first
+    second = boot("b")
+    assert second > first
+    (tmp_path / "state/boot.json").write_text(json.dumps({"boot_id": "b", "boot": 2**40}))
+    assert boot("c") == 2**40 + 1
+    assert boot("a", tmp_path / "new") >= first
+
+
+def test_the_agents_own_restart_finds_what_it_needs_and_that_of_its_host_does_not(tmp_path):
+    one = store.Store(*folders(tmp_path), "a")
+    state, _ = one.begin("hv1", 5)
+    tried = {"web1": 3}
+    one.remember(
+        replace(state, seq=9000, believed=True, tried=tried, phase=facts.RESTING, lease_from_s=4.5)
+    )
+    again, leased_s = store.Store(*folders(tmp_path), "a").begin("hv1", 6)
+    assert (again.seq, again.believed, again.tried, leased_s) == (9000, True, tried, 4.5)
+    assert again.lease_from_s is None and again.phase == facts.RESTING
+    other, leased_s = store.Store(*folders(tmp_path), "b").begin("hv1", 6)
+    assert (other.believed, other.tried, leased_s) == (False, {}, None)
+
+
+def test_a_renewed_boot_is_that_of_the_next_start(tmp_path):
+    one = store.Store(*folders(tmp_path), "a")
+    state, _ = one.begin("hv1", 5)
+    one.renew(state.boot + 1)
+    assert store.Store(*folders(tmp_path), "a").begin("hv1", 6)[0].boot == state.boot + 1
+
+
+@pytest.mark.parametrize("name", ["kept", "boot"])
+@pytest.mark.parametrize("text", ["", "{", '{"term": "x"}', "[]", '{"boot": -1}'])
+def test_a_damaged_file_ends_the_agent(tmp_path, name, text):
+    one = store.Store(*folders(tmp_path), "a")
+    one.begin("hv1", 5)
+    (tmp_path / f"state/{name}.json").write_text(text)
+    with pytest.raises(errors.BadAnswer, match=f"{name}[.]json"):
+        store.Store(*folders(tmp_path), "a").begin("hv1", 5)
+
+
+def test_two_agents_are_one_too_many(tmp_path):
+    one, two = (store.Store(*folders(tmp_path), "a") for _ in range(2))
+    one.lock()
+    with pytest.raises(errors.OperationFailed, match="another agent"):
+        two.lock()
+
+
+def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
+    one = store.Store(*folders(tmp_path), "a")
+    one.begin("hv1", 5)
+    one.keep(KEPT)
+
+    def full(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        one.keep(Kept())
+    monkeypatch.undo()
+    assert store.Store(*folders(tmp_path), "a").begin("hv1", 6)[0].kept == KEPT
+    assert sorted(os.listdir(tmp_path / "state")) == ["boot.json", "kept.json"]
+
+
+def test_a_full_folder_in_memory_matters_only_where_something_changed(tmp_path, monkeypatch):
+    one = store.Store(*folders(tmp_path), "a")
+    state, _ = one.begin("hv1", 5)
+    one.remember(state)
+
+    def full(path, data, durable=True):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store, "replace", full)
+    one.remember(replace(state, seq=state.seq + 1, lease_from_s=4))
+    with pytest.raises(OSError, match="No space"):
+        one.remember(replace(state, believed=True))
+
+
+def test_no_link_is_followed(tmp_path):
+    target = tmp_path / "target"
+    target.write_text("mine")
+    (tmp_path / "x.new").symlink_to(target)
+    with pytest.raises(OSError, match="symbolic"):
+        store.replace(str(tmp_path / "x"), b"new")
+    assert target.read_text() == "mine"
+
+
+# -- the watchdog ----------------------------------------------------------------------------------
+
+
+def test_without_a_device_there_is_none(tmp_path):
+    assert not watchdog.Watchdog(None, 10).is_there
+    assert not watchdog.Watchdog(str(tmp_path / "none"), 10).is_there
+
+
+def test_what_is_no_watchdog_is_not_used(tmp_path, caplog):
+    (tmp_path / "file").touch()
+    one = watchdog.Watchdog(str(tmp_path / "file"), 10)
+    assert one.is_there
+    one.arm()
+    assert not one.works and not one.is_there
+    assert "it refuses 10 s" in caplog.text
+    one.feed()
+    one.rest()
+
+
+class Driver:
+    """A device's ioctls."""
+
+    def __init__(self, monkeypatch, can=0x8180, longest=60):
+        self.fed, self.can, self.longest, self.breaks = 0, can, longest, False
+        monkeypatch.setattr(watchdog.fcntl, "ioctl", self.ioctl)
+
+    def ioctl(self, handle, number, data):
+        if number == watchdog._SUPPORT:
+            data[:] = watchdog._INFO.pack(self.can, 1, b"test")
+        elif number == watchdog._SET_TIMEOUT:
+            wanted = int.from_bytes(data, "little")
+            data[:] = min(wanted, self.longest).to_bytes(4, "little")
+        elif self.breaks:
+            raise OSError(5, "Input/output error")
+        else:
+            self.fed += 1
+
+
+@pytest.fixture
+def device(tmp_path):
+    path = tmp_path / "watchdog"
+    path.touch()
+    return path
+
+
+def test_it_is_armed_fed_and_put_at_rest(device, monkeypatch):
+    driver = Driver(monkeypatch)
+    one = watchdog.Watchdog(str(device), 10)
+    one.arm()
+    assert one.works and one.timeout_s == 10 and driver.fed == 1
+    one.feed()
+    assert driver.fed == 2 and device.read_bytes() == b""
+    one.rest()
+    assert not one.works and device.read_bytes() == b"V"
+
+
+def test_the_time_that_the_device_took_is_the_one_that_is_told(device, monkeypatch):
+    Driver(monkeypatch, longest=7)
+    one = watchdog.Watchdog(str(device), 10)
+    one.arm()
+    assert one.timeout_s == 7
+
+
+@pytest.mark.parametrize("can", [0x8080, 0x8100])
+def test_one_that_is_no_proof_is_put_at_rest_and_not_used(device, monkeypatch, can):
+    Driver(monkeypatch, can)
+    one = watchdog.Watchdog(str(device), 10)
+    one.arm()
+    assert not one.works and not one.is_there and device.read_bytes() == b"V"
+
+
+def test_one_that_breaks_is_told_and_stays_armed(device, monkeypatch):
+    driver = Driver(monkeypatch)
+    one = watchdog.Watchdog(str(device), 10)
+    one.arm()
+    driver.breaks = True
+    one.feed()
+    assert not one.works and device.read_bytes() == b""
+
+
+# -- why it ends -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "jobs, found",
+    [
+        ("", agent_view.STOP),
+        ("12 salt-virt-ha.service stop running", agent_view.STOP),
+        ("1 reboot.target start waiting\n2 shutdown.target start waiting", agent_view.REBOOT),
+        ("2 shutdown.target start waiting", agent_view.SHUTDOWN),
+        ("1 poweroff.target start waiting", agent_view.SHUTDOWN),
+        ("1 poweroff.target stop waiting", agent_view.STOP),
+        ("rubbish", agent_view.STOP),
+    ],
+)
+def test_why_it_ends_is_what_systemd_is_about(jobs, found):
+    assert ending.by_jobs(jobs) == found
+
+
+def test_a_systemd_that_does_not_answer_shuts_nothing_down(tmp_path):
+    assert ending.why(("/nonexistent/systemctl",)) == agent_view.STOP
+
+
+# -- copies ----------------------------------------------------------------------------------------
+
+
+def seen(name="web1", active=True, **more):
+    return Seen(name, f"uuid-{name}", active, **more)
+
+
+@pytest.mark.parametrize(
+    "copy, found, state",
+    [
+        (Copy(1, facts.RUNNING), seen(), facts.RUNNING),
+        (Copy(1, facts.RUNNING), seen(active=False), facts.STOPPED),
+        (Copy(1, facts.RUNNING), seen(active=False, crashed=True), facts.CRASHED),
+        (Copy(1, facts.RUNNING), None, facts.STOPPED),
+        (Copy(1, facts.STOPPED), None, facts.STOPPED),
+        (Copy(1, facts.STOPPED), seen(), facts.RUNNING),
+        (Copy(1, facts.STARTING, busy=True), seen(active=False), facts.STARTING),
+        (Copy(1, facts.STARTING, since_s=95), seen(active=False), facts.STARTING),
+        (Copy(1, facts.STARTING, since_s=9), seen(active=False), facts.FAILED),
+        (Copy(1, facts.STARTING), seen(), facts.RUNNING),
+        (Copy(1, facts.INCOMING, since_s=95), None, facts.INCOMING),
+        (Copy(1, facts.INCOMING, since_s=9), None, facts.STOPPED),
+        (Copy(1, facts.INCOMING), seen(incoming=True), facts.INCOMING),
+        (Copy(1, facts.INCOMING), seen(), facts.RUNNING),
+        (Copy(1, facts.INCOMING, "uuid-web1", since_s=95), seen(active=False), facts.STOPPED),
+        (Copy(1, facts.RUNNING, since_s=101), seen(active=False), facts.RUNNING),
+    ],
+)
+def test_what_libvirt_shows_of_a_copy(copy, found, state):
+    assert copies.looked(copy, found, 100, 100).state == state
+
+
+def test_a_guest_that_was_renamed_by_hand_is_not_taken_for_gone(tmp_path):
+    one = Copies(str(tmp_path / "x"), "a", 0)
+    one.put("web1", Copy(1, facts.RUNNING, "uuid-web1"))
+    one.look(Snapshot(5, {"other": Seen("other", "uuid-web1", True)}), ["web1"], 5)
+    assert one.there(["web1"])["web1"].state == facts.RUNNING
+
+
+def test_copies_outlive_the_agent_and_not_the_host(tmp_path):
+    one = Copies(str(tmp_path / "x"), "a", 0)
+    assert not one.is_known
+    one.look(Snapshot(5, {"web1": seen(), "mine": seen("mine")}), ["web1"], 5)
+    assert one.is_known
+    again = Copies(str(tmp_path / "x"), "a", 9)
+    assert again.is_known and again.there(["web1", "mine"]) == {
+        "web1": facts.GuestThere(0, facts.RUNNING)
+    }
+    assert not Copies(str(tmp_path / "x"), "b", 9).is_known
+
+
+def test_a_start_of_which_the_end_was_not_seen_is_unclear_for_a_while(tmp_path):
+    one = Copies(str(tmp_path / "x"), "a", 0)
+    one.put("web1", Copy(1, facts.STARTING, busy=True))
+    again = Copies(str(tmp_path / "x"), "a", 50)
+    for at_s, state in ((60, facts.STARTING), (111, facts.FAILED)):
+        again.look(Snapshot(at_s, {"web1": seen(active=False)}), ["web1"], at_s)
+        assert again.there(["web1"])["web1"].state == state
+
+
+# -- what it hears ---------------------------------------------------------------------------------
+
+
+def test_of_a_peer_the_newest_beat_is_kept():
+    box = inbox.Inbox(["salt"], Clock(5).monotonic)
+    for seq in (1, 3, 2):
+        box.on_frame("hv2", "beat", Beat("hv2", 1, seq).to_answer())
+    assert box.beats["hv2"].beat.seq == 3
+    with pytest.raises(errors.BadAnswer):
+        box.on_frame("hv2", "beat", {"host": "hv2", "boot": "x"})
+
+
+def test_only_masters_define():
+    box = inbox.Inbox(["salt"], Clock(5).monotonic)
+    box.on_frame("hv2", "definition", {"name": "web1", "xml": "<domain/>"})
+    box.on_frame("hv2", "journal", {})
+    assert box.asked.empty()
+    box.on_frame("salt", "definition", {"name": "web1", "xml": "<domain/>"})
+    assert not box.asked.empty()
+
+
+def test_a_registry_with_a_new_guest_waits_until_libvirt_was_looked_at():
+    """Who acts by a registry says of each of its guests whether it is here."""
+    clock = Clock(5)
+    box = inbox.Inbox(["salt"], clock.monotonic)
+    box.on_frame("salt", "call", Call("salt", 3, 1, registry=REGISTRY).to_answer())
+
+    def registry(looked_s, known=()):
+        return box.believable(looked_s, known)["salt"].call.registry
+
+    assert registry(None) is None and registry(4.9) is None and registry(5) is None
+    assert registry(5.1) == REGISTRY
+    assert registry(None, ["web1"]) == REGISTRY
+
+
+def test_questions_are_bounded():
+    box = inbox.Inbox(["salt"], Clock(5).monotonic)
+    with pytest.raises(errors.OperationFailed, match="too many"):
+        for _ in range(box.MOST_ASKED + 1):
+            box.on_frame("hv2", "incoming", {})
+
+
+# -- pools -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shared(tmp_path, monkeypatch):
+    """A folder that looks mounted."""
+    folder = tmp_path / "pool"
+    folder.mkdir()
+    true = os.stat
+
+    def stat(path, *words, **more):
+        return true("/proc" if path == "/" else path, *words, **more)
+
+    monkeypatch.setattr(os, "stat", stat)
+    return str(folder)
+
+
+def test_a_beat_is_written_and_those_of_others_are_read(shared):
+    home = pools.prepared(shared)
+    pools.write(home, "hv1", b'{"a": 1}')
+    pools.write(home, "hv2", b'{"b": 2}')
+    pools.write(home, "hv3", b"{")
+    os.mkfifo(f"{home}/hv4.beat")
+    os.symlink("/etc/passwd", f"{home}/hv5.beat")
+    assert pools.others(home, "hv1") == {"hv2": {"b": 2}}
+
+
+def test_where_nothing_is_mounted_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "stat", lambda path: os.lstat("/"))
+    with pytest.raises(errors.OperationFailed, match="nothing is mounted"):
+        pools.prepared(str(tmp_path))
+
+
+def test_a_folder_of_beats_that_others_can_write_to_is_not_used(shared):
+    home = pools.prepared(shared)
+    os.chmod(home, 0o777)
+    with pytest.raises(errors.OperationFailed, match="others can write"):
+        pools.prepared(shared)
+    os.rmdir(home)
+    os.symlink("/tmp", home)
+    with pytest.raises(errors.OperationFailed, match="link"):
+        pools.prepared(shared)
+
+
+SERVE = """
+import json, sys
+for line in sys.stdin.buffer:
+    beat = json.loads(line)
+    other = {**beat, "host": "hv2"}
+    print(json.dumps({"beats": {"hv2": other, "hv3": other, "hv9": {}}}), flush=True)
+"""
+
+
+def test_a_pool_tells_when_it_was_written_and_what_it_read():
+    clock = Clock(7)
+    one = pools.Pool("/x", ["/usr/bin/python3", "-c", SERVE], ["hv1", "hv2"], clock.monotonic)
+    one.write(json.dumps(Beat("hv1", 1, 1).to_answer()).encode())
+    until(lambda: one.beats, "the beats")
+    assert list(one.beats) == ["hv2"] and one.silent_s() == 0
+    clock.sleep(3)
+    assert one.silent_s() == 3
+    one.end()
+
+
+def test_storage_that_hangs_keeps_nobody_waiting():
+    clock = Clock(7)
+    one = pools.Pool("/x", ["sleep", "60"], ["hv1"], clock.monotonic)
+    for seq in range(5):
+        one.write(json.dumps(Beat("hv1", 1, seq).to_answer()).encode())
+        clock.sleep(1)
+    assert one.silent_s() == 5 and one.beats == {}
+    process = one._process
+    one.end()
+    assert process.wait(10) == -9
+
+
+def test_the_program_of_a_pool_is_this_one():
+    assert pools.argv("/x", "hv1")[-3:] == ["pool", "/x", "hv1"]
+
+
+# -- libvirt ---------------------------------------------------------------------------------------
+
+XML = """<domain type='test'><name>{name}</name><memory unit='MiB'>64</memory><vcpu>2</vcpu>
+<os><type>hvm</type></os></domain>"""
+
+
+@pytest.fixture
+def guests(tmp_path):
+    clock = Clock(10)
+    table = Copies(str(tmp_path / "guests.json"), "a", 10)
+    where = Where("test:///default", str(tmp_path / "locks"), 30, 0.05)
+    kept = Definitions(str(tmp_path / "definitions"), [])
+    one = Guests(where, table, kept, clock.monotonic)
+    one.clock = clock
+    one.names = frozenset(["web1", "test"])
+    one.begin()
+    until(lambda: table.is_known, "a look")
+    yield one
+    one.end()
+
+
+def state(one, name):
+    one.clock.sleep(1)
+    found = one.copies.there([name]).get(name)
+    return found.state if found else None
+
+
+def becomes(one, name, wanted):
+    until(lambda: state(one, name) == wanted, f"{name} is {wanted}", 10)
+
+
+def test_a_guest_that_runs_is_seen_and_adopted(guests):
+    becomes(guests, "test", facts.RUNNING)
+    guests.adopt("test", 4)
+    assert guests.copies.there(["test"])["test"].epoch == 4
+
+
+def test_a_guest_is_started_by_the_kept_definition_killed_and_dropped(guests):
+    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    guests.start("web1", 3)
+    becomes(guests, "web1", facts.RUNNING)
+    assert guests.copies.get("web1").epoch == 3
+    guests.kill("web1")
+    becomes(guests, "web1", facts.STOPPED)
+    guests.drop("web1")
+    becomes(guests, "web1", None)
+    assert guests.domain("web1") is None
+
+
+def test_a_guest_without_a_definition_fails(guests):
+    guests.start("web1", 3)
+    becomes(guests, "web1", facts.FAILED)
+
+
+def test_a_guest_whose_lock_is_taken_fails_and_is_left_alone(guests, monkeypatch):
+    from saltvirt.haagent import guests as module
+
+    monkeypatch.setattr(module, "_LOCK_WAIT_S", 0)
+    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    with module.guest_lock.held(guests.where.locks, "a copy", "web1"):
+        guests.start("web1", 3)
+        becomes(guests, "web1", facts.FAILED)
+    assert guests.domain("web1") is None
+
+
+LOCKED = """internal error: process exited: qemu-system-x86_64: Failed to get "write" lock
+Is another process using the image [/srv/ha/web1.raw]?"""
+
+
+def locked(monkeypatch, times, words=LOCKED):
+    """Starts fail for that many times; how many there were, one by one."""
+    true, tried = libvirt.virDomain.create, []
+
+    def create(dom):
+        tried.append(dom.name())
+        if len(tried) <= times:
+            raise libvirt.libvirtError(words)
+        return true(dom)
+
+    monkeypatch.setattr(libvirt.virDomain, "create", create)
+    monkeypatch.setattr(agent_guests, "_DISK_AGAIN_S", 0.01)
+    return tried
+
+
+def test_a_start_waits_for_the_disks_lock_of_a_dead_host(guests, monkeypatch):
+    """Found in a lab: GlusterFS keeps the locks of a host that was cut off, and then fenced."""
+    tried = locked(monkeypatch, 3)
+    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    guests.start("web1", 4)
+    becomes(guests, "web1", facts.RUNNING)
+    assert len(tried) == 4
+    guests.kill("web1")
+    becomes(guests, "web1", facts.STOPPED)
+
+
+def test_a_start_that_fails_for_another_reason_is_told_at_once(guests, monkeypatch):
+    tried = locked(monkeypatch, 99, "internal error: no memory")
+    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    guests.start("web1", 4)
+    becomes(guests, "web1", facts.FAILED)
+    assert len(tried) == 1
+
+
+@pytest.mark.parametrize("stopped", ["kill", "shut_down"])
+def test_a_start_that_waits_for_a_lock_ends_when_the_guest_is_stopped(guests, monkeypatch, stopped):
+    monkeypatch.setattr(guests.clock, "sleep", lambda for_s: None)
+    tried = locked(monkeypatch, 10**6)
+    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    guests.start("web1", 4)
+    until(lambda: len(tried) > 2, "tries")
+    getattr(guests, stopped)("web1")
+    until(lambda: guests.copies.get("web1").state == facts.FAILED, "it failed", 10)
+
+
+def test_a_start_does_not_wait_for_a_lock_for_ever(guests, monkeypatch):
+    tried = locked(monkeypatch, 10**6)
+    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    guests.start("web1", 4)
+    until(lambda: len(tried) > 2, "tries")
+    guests.clock.sleep(101)
+    becomes(guests, "web1", facts.FAILED)
+
+
+def test_a_guest_is_asked_to_shut_down_and_then_stopped(guests, monkeypatch):
+    becomes(guests, "test", facts.RUNNING)
+    pressed = []
+    monkeypatch.setattr(guests, "_press", pressed.append)
+    guests.shut_down("test")
+    until(lambda: pressed, "a press")
+    guests.clock.sleep(31)
+    guests.shut_down("test")
+    becomes(guests, "test", facts.STOPPED)
+
+
+def test_the_same_is_not_begun_twice(guests):
+    gate, count = threading.Event(), []
+
+    def work(name):
+        count.append(name)
+        gate.wait(5)
+
+    assert guests.do("x", "web1", work) and not guests.do("x", "web1", work)
+    assert guests.do("x", "web2", work)
+    gate.set()
+
+
+def test_the_definition_of_a_guest_that_was_just_given_is_told_at_once(guests):
+    told = []
+    guests.names = frozenset()
+    looked_s = guests.copies.looked_s
+    guests.clock.sleep(5)
+    until(lambda: guests.copies.looked_s > looked_s, "a look that knows none")
+    guests.tell_again()
+    until(lambda: guests._told_s, "a look that had nothing to tell")
+    guests.on_definition = told.append
+    guests.names = frozenset(["test"])
+    until(lambda: told, "the definition", 5)
+
+
+def test_definitions_are_told_once_and_again_when_somebody_comes(guests):
+    told = []
+    guests.on_definition = told.append
+    guests.tell_again()
+    until(lambda: told, "the definition")
+    assert told[0].name == "test" and told[0].body()["size"]["memory_kib"] == 8 * 1024**2
+    before = len(told)
+    guests.clock.sleep(20)
+    guests.tell_again()
+    until(lambda: len(told) > before, "once more")
+
+
+@pytest.mark.parametrize(
+    "xml", ["", "<domain/>", XML.format(name="other"), "<a><memory>x</memory></a>"]
+)
+def test_a_definition_that_is_none_is_refused(xml):
+    with pytest.raises(errors.InvalidInput, match="web1"):
+        definition("web1", xml)
+
+
+def test_a_definition_outlives_the_agent_and_goes_with_its_guest(tmp_path):
+    """An agent that has begun anew knows it still, before a master tells it again."""
+    folder = str(tmp_path / "definitions")
+    one = Definitions(folder, [])
+    for name in ("web1", "web2", "../web3"):
+        one.keep(definition(name, XML.format(name=name)))
+    (tmp_path / "definitions/web2.xml").write_text("<dom")
+    before = os.stat(f"{folder}/web1.xml")
+    one.keep(definition("web1", XML.format(name="web1")))
+    assert os.stat(f"{folder}/web1.xml") == before, "what is told again is not written again"
+    again = Definitions(folder, ["web1", "web2", "../web3"])
+    assert again.get("web1") == one.get("web1") and again.get("web2") is None
+    assert again.get("../web3") == one.get("../web3")
+    Definitions(folder, ["web1"])
+    assert os.listdir(folder) == ["web1.xml"]
+    assert os.stat(f"{folder}/web1.xml").st_mode & 0o777 == 0o600

@@ -1,0 +1,120 @@
+"""The agent as a service: its program of one file, its unit, its settings."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("libvirt")
+
+from saltvirt import errors
+from saltvirt.haagent import archive, install
+from saltvirt.haagent.install import Places
+from tests.tools import layers
+
+SETTINGS = {"host": "hv1", "members": {"hv1": "10.0.0.1", "hv2": "10.0.0.2"}}
+
+
+@pytest.fixture
+def where(tmp_path):
+    """A host whose systemd writes down what it is told; a unit is active when a file is there."""
+    systemctl = tmp_path / "systemctl"
+    systemctl.write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/told\n'
+        f'case "$2" in is-active) test -e {tmp_path}/active; exit;;'
+        f" is-enabled) test -e {tmp_path}/enabled; exit;; esac\n"
+        f'case "$1" in enable) touch {tmp_path}/enabled;; start) touch {tmp_path}/active;; esac\n'
+    )
+    systemctl.chmod(0o755)
+    return Places(
+        str(tmp_path / "lib/ha-agent.pyz"), str(tmp_path / "etc/x.service"),
+        str(tmp_path / "etc/ha.json"), sys.executable, str(systemctl),
+    )  # fmt: skip
+
+
+def told(tmp_path):
+    path = tmp_path / "told"
+    words = path.read_text().splitlines() if path.exists() else []
+    path.unlink(missing_ok=True)
+    return [line.split()[0] for line in words if not line.startswith("--quiet")]
+
+
+def test_the_program_runs_without_salt_and_without_the_library(tmp_path):
+    path = tmp_path / "agent.pyz"
+    path.write_bytes(archive.made(layers.LIBRARY))
+    found = subprocess.run(
+        [sys.executable, "-I", str(path), "--check", "--settings", str(tmp_path / "none")],
+        capture_output=True, text=True, check=False, cwd="/",
+    )  # fmt: skip
+    assert (found.returncode, found.stderr) == (0, "")
+    names = zipfile.ZipFile(path).namelist()
+    tops = {name.split("/")[1].removesuffix(".py") for name in names if "/" in name}
+    assert not [one for one in tops - {"__init__"} if layers.LAYER[one] == layers.CLOUD]
+    assert len(names) < 120
+
+
+def test_the_same_library_makes_the_same_program():
+    assert archive.made(layers.LIBRARY) == archive.made(layers.LIBRARY)
+
+
+def test_it_is_installed_once(where, tmp_path):
+    planned = install.install(layers.LIBRARY, test=True, where=where)
+    assert planned.changes == {where.program: "made", where.unit: "made"}
+    assert not os.path.exists(where.program) and told(tmp_path) == []
+    done = install.install(layers.LIBRARY, where=where)
+    assert done.changes == {**planned.changes, install.SERVICE: "enabled"}
+    assert told(tmp_path) == ["daemon-reload", "enable"]
+    assert f"ExecStart=/usr/bin/python3 {where.program}\n" in Path(where.unit).read_text()
+    assert os.listdir(tmp_path / "lib") == ["ha-agent.pyz"]
+    again = install.install(layers.LIBRARY, where=where)
+    assert (again.changes, told(tmp_path)) == ({}, [])
+
+
+def test_an_agent_at_work_goes_on_by_a_new_program(where, tmp_path, monkeypatch):
+    install.install(layers.LIBRARY, where=where)
+    install.configure(SETTINGS, where=where)
+    told(tmp_path)
+    true = archive.made
+    monkeypatch.setattr(archive, "made", lambda library: true(library) + b"\0")
+    done = install.install(layers.LIBRARY, where=where)
+    assert done.changes[install.SERVICE] == "goes on by the new one"
+    assert told(tmp_path) == ["reload"]
+
+
+def test_a_program_that_cannot_be_run_is_not_put_in_place(where, tmp_path, monkeypatch):
+    install.install(layers.LIBRARY, where=where)
+    before = Path(where.program).read_bytes()
+    monkeypatch.setattr(archive, "made", lambda library: b"no program")
+    with pytest.raises(errors.OperationFailed, match="cannot be run here"):
+        install.install(layers.LIBRARY, where=where)
+    assert Path(where.program).read_bytes() == before
+    assert os.listdir(tmp_path / "lib") == ["ha-agent.pyz"]
+
+
+def test_settings_are_written_for_root_alone_and_start_it(where, tmp_path):
+    install.install(layers.LIBRARY, where=where)
+    told(tmp_path)
+    assert install.configure(SETTINGS, True, where).changes == {where.settings: "made"}
+    done = install.configure(SETTINGS, where=where)
+    assert done.changes == {where.settings: "made", install.SERVICE: "started"}
+    assert os.stat(where.settings).st_mode & 0o777 == 0o600
+    assert install.configure(SETTINGS, where=where).changes == {}
+    done = install.configure({**SETTINGS, "port": 17000}, where=where)
+    assert done.changes[install.SERVICE] == "goes on by the new one"
+    assert told(tmp_path) == ["start", "reload"]
+
+
+@pytest.mark.parametrize("data", [None, [], {}, {**SETTINGS, "host": "hv9"}, {**SETTINGS, "x": 1}])
+def test_settings_that_are_wrong_change_nothing(where, tmp_path, data):
+    with pytest.raises(errors.InvalidInput):
+        install.configure(data, where=where)
+    assert not os.path.exists(where.settings) and told(tmp_path) == []
+
+
+def test_a_command_of_systemd_that_fails_is_told(where, tmp_path):
+    (tmp_path / "systemctl").write_text("#!/bin/sh\necho no such bus >&2\nexit 1\n")
+    with pytest.raises(errors.OperationFailed, match="daemon-reload: no such bus"):
+        install.install(layers.LIBRARY, where=where)

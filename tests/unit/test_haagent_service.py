@@ -1,0 +1,390 @@
+"""Agents as they are, on one machine: they talk over TLS, each has a libvirt of its own (the test
+driver), and a master of real decisions tells them what to do."""
+
+import threading
+
+import pytest
+
+pytest.importorskip("salt")
+libvirt = pytest.importorskip("libvirt")
+
+from saltvirt.ha import agent_view, decide, facts, view
+from saltvirt.ha.facts import ArrivedBeat, Beat
+from saltvirt.haagent import service, settings
+from saltvirt.haagent.copies import Copy
+from saltvirt.hatalk import frames, tls
+from saltvirt.hatalk.line import Pace
+from saltvirt.hatalk.talk import Talk
+from saltvirt.host.domain import guest_lock
+from saltvirt.placement.facts import Guest
+from saltvirt.placement.facts import Host as Room
+from tests.clock import until
+from tests.unit.test_haagent import Driver
+from tests.unit.test_hatalk import Authority
+
+HOSTS = ("hv1", "hv2", "hv3")
+POLICY = {
+    "beat_s": 0.2, "suspect_s": 1.5, "feed_lease_s": 2, "watchdog_s": 3, "lead_lease_s": 2,
+    "margin_s": 0.2, "clock_drift": 0.001,
+}  # fmt: skip
+DOMAIN = """<domain type='test'><name>web1</name><memory unit='MiB'>64</memory><vcpu>1</vcpu>
+<os><type>hvm</type></os></domain>"""
+NODE = "<node><cpu><mhz>1</mhz><model>x</model><active>4</active><nodes>1</nodes></cpu></node>"
+
+
+class Master:
+    """The engine's heart: what it saw, what it decided, what it told."""
+
+    def __init__(self, own, ports):
+        self.beats, self.journal, self.definitions = {}, [], {}
+        self.wanted, self.fences, self.armed = {}, {}, True
+        self.state = view.begun("salt", view.MasterKept(), service.boottime())
+        self.talk = Talk(own, self.on_frame, Pace(0.2, 0.7, 3, 1))
+        for name, port in ports.items():
+            self.talk.call(name, "127.0.0.1", port)
+        self.ends = threading.Event()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def on_frame(self, name, kind, body):
+        if kind == frames.BEAT:
+            beat = Beat.from_answer(body, name)
+            self.beats = {**self.beats, name: ArrivedBeat(beat, service.boottime())}
+        elif kind == frames.DEFINITION:
+            self.definitions[body["name"]] = body
+            for host in HOSTS:
+                self.talk.tell(host, frames.frame(kind, body))
+        elif kind == frames.JOURNAL:
+            self.journal.append((name, body["action"]))
+
+    def run(self):
+        while not self.ends.wait(0.2):
+            decision = decide.decide(self.view(), self.state, service.boottime())
+            self.state = decision.state
+            for host in HOSTS:
+                last = self.beats.get(host)
+                call = decide.spared(decision.call, last.beat if last else None)
+                self.talk.tell(host, frames.frame(frames.CALL, call.to_answer()))
+            for fence in decision.fences:
+                self.fences = {**self.fences, fence.host: view.FenceSeen(fence.attempt, view.OFF)}
+
+    def view(self):
+        room = {"types": ("test",), "arch": "i686"}
+        return view.View(
+            masters=("salt",),
+            members=HOSTS,
+            beats=self.beats,
+            rooms={name: Room(name, 8, 8 * 1024**2, **room) for name in HOSTS},
+            guests=self.wanted,
+            fence_levels=dict.fromkeys(HOSTS, 1),
+            fences=self.fences,
+            armed=self.armed,
+            policy=view.HaPolicy(**POLICY),
+        )
+
+    def hosts(self):
+        return {name: one.state for name, one in self.state.kept.registry.hosts.items()}
+
+    def place(self, name="web1"):
+        record = self.state.kept.registry.guests.get(name)
+        return (record.state, record.host) if record else None
+
+    def end(self):
+        self.ends.set()
+        self.thread.join(5)
+        self.talk.close()
+
+
+class Cloud:
+    """Three agents and a master."""
+
+    def __init__(self, folder):
+        self.folder, self.agents, self.threads = folder, {}, {}
+        self.ca = Authority(folder / "ca", "CA")
+        self.ports = {name: _port() for name in HOSTS}
+        self.master = None
+
+    def start(self, name):
+        home = self.folder / name
+        home.mkdir(exist_ok=True)
+        node = home / "node.xml"
+        node.write_text(NODE)
+        found = settings.parse(
+            {
+                "host": name,
+                "members": {host: f"127.0.0.1:{port}" for host, port in self.ports.items()},
+                "masters": ["salt"],
+                "state": str(home / "state"),
+                "run": str(home / "run"),
+                "uri": f"test://{node}",
+                "watchdog": str(home / "watchdog") if (home / "watchdog").exists() else None,
+                "policy": POLICY,
+            },
+            "test",
+        )
+        one = self.agents[name] = service.Service(found)
+        self.threads[name] = threading.Thread(target=one.run, daemon=True)
+        self.threads[name].start()
+        return one
+
+    def kill(self, name):
+        """As by SIGKILL: nothing is said, and its guests run on."""
+        one = self.agents.pop(name)
+        one.ended = "killed"
+        one.wake.set()
+        self.threads[name].join(5)
+        one.close()
+
+    def end(self):
+        if self.master:
+            self.master.end()
+        for name in list(self.agents):
+            self.kill(name)
+
+
+def _port():
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return found.getsockname()[1]
+
+
+@pytest.fixture
+def cloud(tmp_path, monkeypatch):
+    monkeypatch.setattr(guest_lock, "FOLDER", str(tmp_path / "locks"))
+    one, daemons = Cloud(tmp_path), {}
+
+    def connected(guests):
+        """The test driver forgets what its last connection had: this one outlives the agent."""
+        uri = guests.where.uri
+        guests._conn = daemons[uri] = daemons.get(uri) or libvirt.open(uri)
+        return guests._conn
+
+    monkeypatch.setattr(service.Guests, "_connected", connected)
+    own = property(lambda found: one.ca.credentials(found.host))
+    monkeypatch.setattr(settings.AgentSettings, "credentials", own)
+    yield one
+    one.end()
+
+
+@pytest.fixture
+def three(cloud):
+    for name in HOSTS:
+        cloud.start(name)
+    own = tls.Credentials(str(cloud.ca.folder / "ca.pem"), cloud.ca.credentials("salt").client)
+    cloud.master = Master(own, cloud.ports)
+    return cloud
+
+
+def wanted(host):
+    return {"web1": view.GuestWanted("web1", host, size=Guest("web1", vcpus=1, memory_kib=65536))}
+
+
+def running(cloud, name):
+    """A guest that libvirt of that host has and runs."""
+    until(lambda: cloud.agents[name].guests._conn, "libvirt")
+    dom = cloud.agents[name].guests._conn.defineXML(DOMAIN)
+    dom.create()
+
+
+def test_agents_hear_each_other_and_hold_their_lease_without_a_master(cloud):
+    for name in HOSTS:
+        cloud.start(name)
+    for one in cloud.agents.values():
+        until(lambda one=one: len(one.inbox.beats) == 2, "the beats of two peers")
+        until(lambda one=one: len(one.state.acks) == 2, "the acknowledgements")
+
+
+def test_a_guest_is_adopted_where_it_runs_and_started_elsewhere_when_its_host_is_fenced(three):
+    running(three, "hv1")
+    three.master.wanted = wanted("hv1")
+    until(lambda: three.master.place() == ("placed", "hv1"), "it is placed")
+    until(lambda: three.agents["hv1"].copies.get("web1").epoch, "it is adopted")
+    until(lambda: three.agents["hv2"].guests.kept.get("web1"), "its definition goes around")
+    before = three.agents["hv1"].copies.get("web1").epoch
+    three.kill("hv1")
+    until(
+        lambda: any(
+            copy.state == facts.RUNNING and copy.epoch > before
+            for copy in (one.copies.get("web1") for one in three.agents.values())
+            if copy
+        ),
+        "it runs elsewhere",
+    )
+    host = three.master.place()[1]
+    assert host in ("hv2", "hv3")
+    until(lambda: (host, "start web1") in three.master.journal, "its journal")
+
+
+def test_a_guest_that_is_given_to_a_cloud_at_work_runs_on_where_it_is(three):
+    """Its host tells nothing of it before it knows that it is one of high availability."""
+    running(three, "hv1")
+    until(lambda: set(three.master.hosts().values()) == {"up"}, "all hosts are up")
+    three.master.wanted = wanted("hv1")
+    until(lambda: three.master.place() == ("placed", "hv1"), "it is placed")
+    until(lambda: ("hv1", "adopt web1") in three.master.journal, "it is adopted")
+    assert [what for _, what in three.master.journal] == ["adopt web1"]
+    assert three.agents["hv1"].copies.get("web1").epoch == 1
+
+
+def test_a_killed_agent_comes_back_and_its_guests_run_on(three):
+    (three.folder / "hv1/watchdog").touch()
+    running(three, "hv1")
+    three.master.wanted = wanted("hv1")
+    until(lambda: three.master.place() == ("placed", "hv1"), "it is placed")
+    three.kill("hv1")
+    one = three.start("hv1")
+    assert one.copies.is_known
+    assert one.copies.there(["web1"])["web1"].state == facts.RUNNING
+    until(lambda: three.master.beats["hv1"].beat.seq > one.state.seq - 3, "its beats")
+    assert three.master.place() == ("placed", "hv1")
+
+
+def test_the_watchdog_is_armed_while_a_guest_runs_and_rests_when_the_agent_stops(
+    cloud, monkeypatch
+):
+    driver = Driver(monkeypatch)
+    for name in HOSTS:
+        (cloud.folder / name).mkdir()
+        (cloud.folder / name / "watchdog").touch()
+        cloud.start(name)
+    own = tls.Credentials(str(cloud.ca.folder / "ca.pem"), cloud.ca.credentials("salt").client)
+    cloud.master = Master(own, cloud.ports)
+    running(cloud, "hv1")
+    cloud.master.wanted = wanted("hv1")
+    one = cloud.agents["hv1"]
+    until(lambda: one.watchdog.works, "it is armed")
+    assert not cloud.agents["hv2"].watchdog.works
+    fed = driver.fed
+    until(lambda: driver.fed > fed + 2, "it is fed")
+
+    # killed, it is armed again before anything else; its guests are not killed for that
+    cloud.kill("hv1")
+    one = cloud.start("hv1")
+    assert one.watchdog.works and one.state.believed
+    until(lambda: cloud.master.beats["hv1"].beat.armed, "it says so")
+    assert one.copies.get("web1").state == facts.RUNNING
+
+    monkeypatch.setattr(service.ending, "why", lambda: agent_view.STOP)
+    one.on_signal(15, None)
+    cloud.threads["hv1"].join(15)
+    assert one.ended == service.STOP and not one.watchdog.works
+    assert (cloud.folder / "hv1/watchdog").read_bytes().endswith(b"V")
+    assert one.copies.get("web1").state == facts.RUNNING
+
+
+def test_a_watchdog_is_not_fed_by_an_agent_that_comes_back_too_late(cloud, monkeypatch):
+    Driver(monkeypatch)
+    (cloud.folder / "hv1").mkdir()
+    (cloud.folder / "hv1/watchdog").touch()
+    one = cloud.start("hv1")
+    until(lambda: one.copies.is_known, "libvirt")
+    cloud.kill("hv1")
+    state = one.state
+    state.believed, state.lease_from_s = True, service.boottime() - POLICY["feed_lease_s"]
+    one.store.remember(state)
+    assert not cloud.start("hv1").watchdog.works
+
+
+def test_a_watchdog_that_nobody_needs_before_it_is_known_is_put_at_rest(cloud, monkeypatch):
+    """Found in a lab: it stayed armed, and the next agent, which did not know, fed it no more."""
+    Driver(monkeypatch)
+    (cloud.folder / "hv1").mkdir()
+    (cloud.folder / "hv1/watchdog").touch()
+    for name in HOSTS:
+        cloud.start(name)
+    own = tls.Credentials(str(cloud.ca.folder / "ca.pem"), cloud.ca.credentials("salt").client)
+    cloud.master = Master(own, cloud.ports)
+    one = cloud.agents["hv1"]
+    until(lambda: one.state.kept.registry.members, "a registry")
+    one.watchdog.arm()
+    assert one.watchdog.works and not one.state.believed
+    until(lambda: not one.watchdog.works, "it is at rest")
+    assert (cloud.folder / "hv1/watchdog").read_bytes().endswith(b"V")
+
+
+def test_an_agent_that_runs_anew_leaves_no_watchdog_that_the_next_does_not_know_of(
+    cloud, monkeypatch
+):
+    Driver(monkeypatch)
+    (cloud.folder / "hv1").mkdir()
+    (cloud.folder / "hv1/watchdog").touch()
+    one = cloud.start("hv1")
+    until(lambda: one.copies.is_known, "libvirt")
+    one.watchdog.arm()
+    one.on_signal(1, None)
+    cloud.threads["hv1"].join(15)
+    cloud.agents.pop("hv1").close()
+    assert not one.watchdog.works
+    assert (cloud.folder / "hv1/watchdog").read_bytes().endswith(b"V")
+
+
+def test_nothing_is_told_that_is_not_written_down(three, monkeypatch):
+    """A disk that takes nothing more: the agent grants nothing new, and stays."""
+    until(lambda: three.master.state.leading_s, "the lead")
+    one = three.agents["hv1"]
+    full = OSError(28, "No space left on device")
+
+    def keep(kept):
+        raise full
+
+    monkeypatch.setattr(one.store, "keep", keep)
+    before = one.state.kept
+    running(three, "hv2")
+    three.master.wanted = wanted("hv2")
+    until(lambda: three.master.place() == ("placed", "hv2"), "the others go on")
+    assert agent_view.is_news(before, one.state.kept) is False
+    seq = one.state.seq
+    until(lambda: three.master.beats["hv1"].beat.seq > seq, "it is heard still")
+    assert three.master.beats["hv1"].beat.stored == before.pending.version
+
+
+def test_an_agent_that_does_not_know_its_guests_says_nothing(cloud, monkeypatch):
+    monkeypatch.setattr(service.Guests, "_look", lambda self, conn: None)
+    one, two = cloud.start("hv1"), None
+    two = cloud.start("hv2")
+    until(lambda: one.talk.heard_s("hv2") is not None, "a hello")
+    assert one.inbox.beats == {} and two.inbox.beats == {}
+
+
+def test_a_beat_that_fails_is_not_the_last(cloud, monkeypatch, caplog):
+    one = cloud.start("hv1")
+    until(lambda: one.copies.is_known, "libvirt")
+    monkeypatch.setattr(one, "view", lambda now_s: 1 / 0)
+    until(lambda: "a beat failed" in caplog.text, "the line")
+    monkeypatch.undo()
+    seq = one.state.seq
+    until(lambda: one.state.seq > seq + 2, "beats")
+
+
+def test_an_incoming_guest_is_taken_only_by_the_registrys_word(three):
+    one = three.agents["hv1"]
+    assert not one.consents("web1", 2)
+    three.agents["hv2"].ask("hv1", "web1", 2)
+    one.copies.put("web1", Copy(1, facts.RUNNING))
+    assert not one.moves.expect("web1", 2)
+    one.copies.put("web1", Copy(1, facts.STOPPED))
+    assert one.moves.expect("web1", 2)
+    assert one.copies.get("web1").state == facts.INCOMING
+
+
+def test_a_taken_port_is_tried_again(cloud, caplog):
+    import socket
+
+    with socket.create_server(("127.0.0.1", cloud.ports["hv1"])):
+        cloud.start("hv1")
+        until(lambda: "Address already in use" in caplog.text, "the line")
+    two = cloud.start("hv2")
+    until(lambda: cloud.agents["hv1"].inbox.beats, "the beats of hv2")
+    assert two.inbox.beats
+
+
+def test_a_renewed_agent_has_nothing_from_before(cloud):
+    one = cloud.start("hv1")
+    until(lambda: one.copies.is_known, "libvirt")
+    boot = one.state.boot
+    one.copies.put("web1", Copy(1, facts.STOPPED))
+    one.renew()
+    assert one.state.boot == boot + 1 and one.copies.get("web1") is None
+    cloud.kill("hv1")
+    assert cloud.start("hv1").state.boot == boot + 1

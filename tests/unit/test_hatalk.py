@@ -1,0 +1,378 @@
+"""What agents and masters of high availability tell each other: frames over mutual TLS."""
+
+import asyncio
+import contextlib
+import datetime
+import json
+import os
+import socket
+import ssl
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("salt")
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+
+from saltvirt.errors import ConnectionFailed
+from saltvirt.hatalk import frames, talk, tls
+from saltvirt.hatalk.line import MOST_WAITING, Outbox, Pace
+from saltvirt.hatalk.talk import Talk
+from saltvirt.pki.common import certs
+from tests.clock import until
+
+PACE = Pace(beat_s=0.3, quiet_s=0.3, silent_s=1.5, connect_s=2)
+NOW = datetime.datetime.now(datetime.timezone.utc)
+DAY = datetime.timedelta(days=1)
+KEY = certs.new_key()
+
+
+class Authority:
+    """A CA in a folder, and what it signed."""
+
+    def __init__(self, folder, name):
+        self.folder, self.name = folder, name
+        folder.mkdir()
+        self.key = certs.new_key()
+        self.cert = certs.self_signed(self.key, certs.subject(name), 100, NOW)
+        (folder / "ca.pem").write_bytes(certs.cert_pem(self.cert))
+
+    def pair(self, name, purpose, common_name=None):
+        wanted = certs.Leaf(certs.subject(common_name or name), (name,), purpose, 9)
+        cert = certs.leaf(KEY.public_key(), wanted, (self.cert, self.key), NOW)
+        at = self.folder / f"{name}-{purpose}"
+        at.with_suffix(".crt").write_bytes(certs.cert_pem(cert))
+        at.with_suffix(".key").write_bytes(certs.key_pem(KEY))
+        return tls.Pair(str(at.with_suffix(".crt")), str(at.with_suffix(".key"))), cert
+
+    def credentials(self, name, revoked=None):
+        return tls.Credentials(
+            str(self.folder / "ca.pem"),
+            self.pair(name, certs.CLIENT)[0],
+            self.pair(name, certs.SERVER)[0],
+            revoked,
+        )
+
+
+class End:
+    """One that talks, and what it heard."""
+
+    def __init__(self, own, name):
+        self.name, self.heard, self.fails = name, [], False
+        self.talk = Talk(own, self.on_frame, PACE)
+
+    def on_frame(self, name, kind, body):
+        if self.fails:
+            raise ValueError("cannot read it")
+        self.heard.append((name, kind, body))
+
+    def listen(self, members=("hv2", "hv3"), masters=("salt",)):
+        return self.talk.listen("127.0.0.1", 0, members, masters)
+
+
+@pytest.fixture
+def ca(tmp_path):
+    return Authority(tmp_path / "ca", "CA")
+
+
+@pytest.fixture
+def end(ca):
+    ends = []
+
+    def make(name, own=None):
+        ends.append(End(own or ca.credentials(name), name))
+        return ends[-1]
+
+    yield make
+    for one in ends:
+        one.talk.close()
+
+
+@pytest.fixture
+def lines(caplog):
+    caplog.set_level("INFO")
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+def beat(host, **more):
+    return frames.frame(frames.BEAT, {"host": host, **more})
+
+
+def raw(ca, name, port, purpose=certs.CLIENT):
+    """A connection of that name's certificate, to say anything by."""
+    own = ca.credentials(name)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations(own.ca)
+    pair = own.client if purpose == certs.CLIENT else own.server
+    context.load_cert_chain(pair.certificate, pair.key)
+    return context.wrap_socket(socket.create_connection(("127.0.0.1", port), 2))
+
+
+def ended(connection):
+    connection.settimeout(5)
+    try:
+        while connection.recv(4096):
+            pass
+    except (OSError, ssl.SSLError) as exc:
+        return not isinstance(exc, TimeoutError)
+    return True
+
+
+def test_two_hear_each_other_and_know_who_speaks(end):
+    one, two = end("hv1"), end("hv2")
+    two.talk.call("hv1", "127.0.0.1", one.listen())
+    two.talk.tell("hv1", beat("hv2", seq=7))
+    until(lambda: one.heard, "the beat")
+    assert one.heard == [("hv2", "beat", {"host": "hv2", "seq": 7})]
+    until(lambda: two.talk.heard_s("hv1") is not None, "a hello")
+    assert one.talk.heard_s("hv2") < 2 and one.talk.heard_s("hv3") is None
+
+
+def test_an_agent_answers_a_master_on_the_masters_connection(end):
+    agent, master = end("hv1"), end("salt")
+    master.talk.call("hv1", "127.0.0.1", agent.listen())
+    master.talk.tell("hv1", frames.frame(frames.CALL, {"master": "salt"}))
+    until(lambda: agent.heard, "the call")
+    agent.talk.tell("salt", beat("hv1"))
+    until(lambda: master.heard, "the beat")
+    assert agent.heard == [("salt", "call", {"master": "salt"})]
+    assert master.heard == [("hv1", "beat", {"host": "hv1"})]
+
+
+def test_who_speaks_for_another_is_cut_off_and_not_heard(end, ca, lines):
+    agent = end("hv1")
+    found = raw(ca, "hv2", agent.listen())
+    found.sendall(beat("hv3").data)
+    assert ended(found)
+    assert agent.heard == []
+    until(lambda: "connection from 127.0.0.1: a beat in the name of hv3" in lines(), "the line")
+
+
+def test_a_host_cannot_call_nor_a_master_beat(end, ca):
+    agent = end("hv1")
+    port = agent.listen()
+    host, master = raw(ca, "hv2", port), raw(ca, "salt", port)
+    host.sendall(frames.frame(frames.CALL, {"master": "hv2"}).data + beat("hv2").data)
+    master.sendall(beat("salt").data + frames.frame(frames.CALL, {"master": "salt"}).data)
+    until(lambda: len(agent.heard) == 2, "what each may say")
+    assert sorted(one[:2] for one in agent.heard) == [("hv2", "beat"), ("salt", "call")]
+
+
+def test_an_unknown_kind_is_passed_over(end, ca):
+    agent = end("hv1")
+    found = raw(ca, "hv2", agent.listen())
+    found.sendall(frames.frame("later", {}).data + beat("hv2").data)
+    until(lambda: agent.heard, "the beat")
+    assert [one[1] for one in agent.heard] == ["beat"]
+
+
+@pytest.mark.parametrize(
+    "name, purpose", [("hv9", certs.CLIENT), ("hv1.evil", certs.CLIENT), ("hv2", certs.SERVER)]
+)
+def test_strangers_are_turned_away(end, ca, name, purpose):
+    agent = end("hv1")
+    found = raw(ca, name, agent.listen(), purpose)
+    found.sendall(beat("hv2").data)
+    assert ended(found)
+    assert agent.heard == []
+
+
+def test_another_authority_is_nobody(end, tmp_path, lines):
+    agent = end("hv1")
+    other = Authority(tmp_path / "other", "other")
+    evil = end("hv2", other.credentials("hv2"))
+    evil.talk.call("hv1", "127.0.0.1", agent.listen())
+    evil.talk.tell("hv1", beat("hv2"))
+    until(lambda: any("TLS" in line for line in lines()), "the line")
+    assert agent.heard == []
+
+
+def test_who_answers_at_the_address_of_another_is_not_believed(end, lines):
+    agent, master = end("hv2"), end("salt")
+    port = agent.listen()
+    master.talk.call("hv1", "127.0.0.1", port)
+    until(lambda: any("there is hv2" in line for line in lines()), "the line")
+    agent.talk.tell("salt", beat("hv2"))
+    time.sleep(0.3)
+    assert master.heard == []
+
+
+def revocations(ca, cert):
+    entry = x509.RevokedCertificateBuilder().serial_number(cert.serial_number)
+    found = x509.CertificateRevocationListBuilder().issuer_name(ca.cert.subject)
+    return (
+        found.last_update(NOW - DAY)
+        .next_update(NOW + 9 * DAY)
+        .add_revoked_certificate(entry.revocation_date(NOW).build())
+        .sign(ca.key, hashes.SHA256())
+    )
+
+
+def test_who_was_revoked_is_turned_away_and_nobody_else(end, ca, tmp_path, lines):
+    path = tmp_path / "crl.pem"
+    agent, good, bad = end("hv1", ca.credentials("hv1", str(path))), end("hv3"), end("hv2")
+    cert = certs.load_certs((ca.folder / "hv2-client.crt").read_bytes())[0]
+    path.write_bytes(certs.cert_pem(revocations(ca, cert)))
+    port = agent.listen()
+    for one in (bad, good):
+        one.talk.call("hv1", "127.0.0.1", port)
+        one.talk.tell("hv1", beat(one.name))
+    until(lambda: any("CERTIFICATE_VERIFY_FAILED" in line for line in lines()), "the line")
+    until(lambda: agent.heard, "the beat of one that is not revoked")
+    assert [one[0] for one in agent.heard] == ["hv3"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xff\xff\xff",
+        b"\x00\x00\x00\x00",
+        b"\x00\x00\x00\x04nope",
+        b"\x00\x00\x00\x02[]",
+        b'\x00\x00\x00\x10{"kind": "beat"}',
+        frames.HEAD.pack(200_000) + b"[" * 200_000,
+        frames.HEAD.pack(40) + b'{"kind":"beat","body":{"host":"hv2",\xff\xff\xff',
+        frames.HEAD.pack(48) + b'{"kind":"beat","body":{"host":"hv2","a":NaN   }}',
+        beat("hv2").data[:4] + b"{" * len(beat("hv2").data[4:]),
+    ],
+)
+def test_what_is_no_frame_ends_the_connection(end, ca, data):
+    agent = end("hv1")
+    found = raw(ca, "hv2", agent.listen())
+    found.sendall(data)
+    assert ended(found)
+    assert agent.heard == []
+
+
+def test_what_its_reader_refuses_ends_the_connection(end, ca):
+    agent = end("hv1")
+    found = raw(ca, "hv2", agent.listen())
+    agent.fails = True
+    found.sendall(beat("hv2").data)
+    assert ended(found)
+
+
+def test_one_that_falls_silent_is_cut_off(end, ca):
+    agent = end("hv1")
+    found = raw(ca, "hv2", agent.listen())
+    found.sendall(b"\x00\x00")
+    began = time.monotonic()
+    assert ended(found)
+    assert 1 < time.monotonic() - began < 4
+
+
+def test_those_that_prove_nothing_take_no_place_from_others(end):
+    agent, peer = end("hv1"), end("hv2")
+    port = agent.listen()
+    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(30)]
+    peer.talk.call("hv1", "127.0.0.1", port)
+    peer.talk.tell("hv1", beat("hv2"))
+    until(lambda: agent.heard, "the beat")
+    for one in silent:
+        one.close()
+
+
+def test_it_connects_again_when_the_other_comes_back(end):
+    peer, agent = end("hv2"), end("hv1")
+    port = agent.listen()
+    peer.talk.call("hv1", "127.0.0.1", port)
+    peer.talk.tell("hv1", beat("hv2", seq=1))
+    until(lambda: agent.heard, "the first")
+    agent.talk.close()
+    for seq in range(2, 9):
+        peer.talk.tell("hv1", beat("hv2", seq=seq))
+        time.sleep(0.05)
+    again = end("hv1")
+    again.talk.listen("127.0.0.1", port, ("hv2",), ())
+    until(lambda: again.heard, "the newest")
+    assert [one[2]["seq"] for one in again.heard] == [8]
+
+
+def test_a_certificate_that_is_not_there_is_said_and_waited_for(end, ca, lines):
+    own = ca.credentials("hv2")
+    aside = f"{own.client.certificate}.aside"
+    os.rename(own.client.certificate, aside)
+    agent, peer = end("hv1"), end("hv2", own)
+    peer.talk.call("hv1", "127.0.0.1", agent.listen())
+    peer.talk.tell("hv1", beat("hv2"))
+    until(lambda: any("No such file" in line for line in lines()), "the line")
+    os.rename(aside, own.client.certificate)
+    until(lambda: agent.heard, "the beat")
+
+
+def test_a_taken_port_is_said(end):
+    port = end("hv1").listen()
+    with pytest.raises(ConnectionFailed, match="Address already in use"):
+        end("hv2").talk.listen("127.0.0.1", port, (), ())
+
+
+def test_a_newer_connection_takes_the_place_of_the_older(end, ca):
+    agent = end("hv1")
+    port = agent.listen()
+    older = raw(ca, "hv2", port)
+    older.sendall(beat("hv2").data)
+    until(lambda: agent.heard, "the first")
+    newer = raw(ca, "hv2", port)
+    newer.sendall(beat("hv2").data)
+    until(lambda: len(agent.heard) == 2, "the second")
+    assert ended(older)
+
+
+def test_it_may_be_told_and_closed_by_any_thread(end):
+    one = end("hv1")
+    threads = [threading.Thread(target=one.talk.tell, args=("hv2", beat("hv1"))) for _ in range(9)]
+    for thread in threads:
+        thread.start()
+    one.talk.close()
+    one.talk.close()
+    one.talk.tell("hv2", beat("hv1"))
+
+
+def test_only_the_newest_of_a_slot_waits():
+    box = Outbox()
+    for seq in range(3):
+        box.put(beat("hv1", seq=seq))
+        box.put(frames.frame(frames.DEFINITION, {"name": "web1", "digest": seq}))
+        box.put(frames.frame(frames.JOURNAL, {"at": seq}))
+    waiting = [json.loads(data[4:])["body"] for data in box.waiting.values()]
+    assert waiting == [
+        {"at": 0},
+        {"at": 1},
+        {"host": "hv1", "seq": 2},
+        {"name": "web1", "digest": 2},
+        {"at": 2},
+    ]
+
+
+def test_what_waits_is_bounded():
+    box = Outbox()
+    for at in range(MOST_WAITING + 5):
+        box.put(frames.frame(frames.JOURNAL, {"at": at}))
+    assert (len(box.waiting), box.dropped) == (MOST_WAITING, 5)
+
+
+def test_a_frame_has_a_bound():
+    with pytest.raises(frames.BadFrame, match="larger than"):
+        frames.frame("definition", {"name": "x", "xml": "x" * frames.MOST_BYTES})
+
+
+def test_what_does_not_end_in_time_keeps_nobody_who_closes(ca, monkeypatch, caplog):
+    async def stubborn():
+        while not goes.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.05)
+
+    goes = threading.Event()
+    monkeypatch.setattr(talk, "_CLOSE_S", 0.2)
+    one = Talk(ca.credentials("hv9"), lambda *_frame: None, PACE)
+    one._run(one.begin, stubborn())
+    closer = threading.Thread(target=one.close)
+    closer.start()
+    until(lambda: "that do not end within" in caplog.text, "it is said")
+    goes.set()
+    closer.join(10)
+    assert not closer.is_alive()

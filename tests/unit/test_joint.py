@@ -1,0 +1,258 @@
+"""One job for all guests that wait for a host: who asks, who gets what, and what fails with it."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.fleet import answer
+from saltvirt.fleet.answer import Answer
+from saltvirt.operations import slots
+from saltvirt.operations.joint import MOST, Alone, Joint
+from tests.clock import until
+
+
+class Fleet:
+    """Answers each call with its name; while ``held`` is clear, none of its jobs ends."""
+
+    def __init__(self, tmp_path, says=None):
+        self.opts = {"cachedir": str(tmp_path), "virt": {}}
+        self.jobs, self.options, self.says = [], [], says
+        self.held = threading.Event()
+        self.held.set()
+
+    def each(self, host, fun, calls, **options):
+        self.jobs.append((host, fun, [call["name"] for call in calls]))
+        self.options.append(options)
+        assert self.held.wait(20)
+        if isinstance(self.says, BaseException):
+            raise self.says
+        return [Answer(host, data=(host, call["name"])) for call in calls]
+
+    def gather(self, hosts, fun, kwarg, **options):
+        self.options.append(options)
+        return {host: Answer(host, data=kwarg) for host in hosts}
+
+
+def asked(together, fleet, several, host="hv1", fun="virt.power"):
+    """Futures of as many threads, in the order of the names."""
+    pool = ThreadPoolExecutor(len(several))
+    try:
+        return [pool.submit(together.ask, fleet, host, fun, {"name": name}) for name in several]
+    finally:
+        pool.shutdown(wait=False)
+
+
+def test_who_waits_while_a_host_is_at_work_goes_to_it_in_one_job(tmp_path):
+    fleet, together = Fleet(tmp_path), Joint(4, gather_s=0)
+    fleet.held.clear()
+    [first] = asked(together, fleet, ["web0"])
+    until(lambda: fleet.jobs, "the first job")
+    others = asked(together, fleet, [f"web{n}" for n in range(1, 6)])
+    until(lambda: len(together._lines["hv1", "virt.power"].waiting) == 5, "the others to wait")
+    fleet.held.set()
+    assert [one.result(20).data for one in [first, *others]] == [
+        ("hv1", f"web{n}") for n in range(6)
+    ]
+    assert [len(names) for _, _, names in fleet.jobs] == [1, 5]
+
+
+def test_those_who_come_at_one_moment_are_one_job_of_so_many_at_most(tmp_path):
+    fleet, together = Fleet(tmp_path), Joint(4)
+    several = [f"web{n}" for n in range(MOST + 5)]
+    found = {one.result(20).data[1] for one in asked(together, fleet, several)}
+    assert found == set(several)
+    sizes = [len(names) for _, _, names in fleet.jobs]
+    assert sum(sizes) == len(several) and max(sizes) <= MOST and len(sizes) <= 4, sizes
+
+
+def test_when_all_that_are_expected_have_come_nobody_is_waited_for(tmp_path):
+    fleet, together = Fleet(tmp_path), Joint(4, gather_s=600)
+    together.coming = {"hv1": 3}
+    several = asked(together, fleet, ["a", "b", "c"])
+    assert [one.result(20).data[1] for one in several] == ["a", "b", "c"]
+    [again] = asked(together, fleet, ["d"])
+    assert again.result(20).data == ("hv1", "d"), "one that comes once more waits for nobody"
+    assert [len(names) for _, _, names in fleet.jobs] == [3, 1]
+
+
+def test_another_host_or_function_does_not_wait(tmp_path):
+    fleet, together = Fleet(tmp_path), Joint(4, gather_s=0)
+    fleet.held.clear()
+    waiting = [
+        *asked(together, fleet, ["a"]), *asked(together, fleet, ["b"], host="hv2"),
+        *asked(together, fleet, ["c"], fun="virt.init"),
+    ]  # fmt: skip
+    until(lambda: len(fleet.jobs) == 3, "all three jobs")
+    fleet.held.set()
+    assert [one.result(20).data for one in waiting] == [("hv1", "a"), ("hv2", "b"), ("hv1", "c")]
+
+
+@pytest.mark.parametrize(("at_once", "jobs"), [(1, 1), (2, 2)])
+def test_so_many_jobs_make_guests_at_a_time_and_each_holds_the_masters_slot(
+    tmp_path, at_once, jobs
+):
+    fleet, together = Fleet(tmp_path), Joint(at_once, gather_s=0)
+    fleet.held.clear()
+    waiting = [
+        *asked(together, fleet, ["a"], fun="virt.init"),
+        *asked(together, fleet, ["b"], host="hv2", fun="virt.init"),
+    ]
+    until(lambda: len(fleet.jobs) == jobs, "the jobs that may run")
+    until(lambda: _slots_held(tmp_path) == jobs, "their slots")
+    assert len(fleet.jobs) == jobs
+    fleet.held.set()
+    assert {one.result(20).data for one in waiting} == {("hv1", "a"), ("hv2", "b")}
+    assert len(fleet.jobs) == 2 and _slots_held(tmp_path) == 0
+
+
+def _slots_held(tmp_path):
+    folder = tmp_path / "virt" / "slots"
+    free = 0
+    for path in folder.glob("init.*"):
+        handle = slots.held.take(path, "a test")
+        if handle is not None:
+            free += 1
+            slots.Slots([handle]).free()
+    return len([*folder.glob("init.*")]) - free
+
+
+def test_what_ends_a_job_ends_each_that_it_was_for_and_nobody_else(tmp_path):
+    fleet, together = Fleet(tmp_path, errors.ConnectionFailed("the Salt master")), Joint(4)
+    for one in asked(together, fleet, ["a", "b"]):
+        with pytest.raises(errors.ConnectionFailed, match="the Salt master"):
+            one.result(20)
+    fleet.says = None
+    [one] = asked(together, fleet, ["c"])
+    assert one.result(20).data == ("hv1", "c")
+
+
+def test_each_is_told_the_steps_of_its_own_guest_that_are_news(tmp_path):
+    fleet, together, told, ended = Fleet(tmp_path), Joint(4), [], []
+    watch = ("salt/virt/web1/init/", lambda tag, _data: told.append(tag))
+    quiet = (120, 900, lambda: ended.append(True))
+    together.ask(fleet, "hv1", "virt.init", {"name": "web1"}, watch, quiet)
+    [options] = fleet.options
+    prefix, tell = options["watch"]
+    assert prefix == "salt/virt/"
+    tell("salt/virt/web1/init/disk", {})
+    tell("salt/virt/web1/init/warning", {})
+    tell("salt/virt/web1/init/seed", {"within_s": 60})
+    tell("salt/virt/web10/init/warning", {})
+    assert told == ["salt/virt/web1/init/warning", "salt/virt/web1/init/seed"]
+    quiet_s, most_s, when_quiet = options["quiet"]
+    when_quiet()
+    assert (quiet_s, most_s, ended) == (120, 900, [True])
+
+
+def test_a_question_without_a_watcher_subscribes_to_nothing(tmp_path):
+    fleet = Fleet(tmp_path)
+    Joint(4).ask(fleet, "hv1", "virt.power", {"name": "web1"})
+    assert fleet.options == [{"watch": None, "quiet": None}]
+
+
+def test_alone_each_has_a_job_of_its_own(tmp_path):
+    fleet = Fleet(tmp_path)
+    watch = ("salt/virt/web1/init/", print)
+    found = Alone().ask(fleet, "hv1", "virt.init", {"name": "web1"}, watch)
+    assert found.data == {"name": "web1"}
+    assert fleet.options == [{"long": True, "watch": watch, "quiet": None}]
+
+
+def test_a_job_is_as_patient_as_the_least_patient_of_those_it_is_for(tmp_path):
+    fleet, together, told = Fleet(tmp_path), Joint(4), []
+    together.coming = {"hv1": 2}
+    pool = ThreadPoolExecutor(2)
+    both = [
+        pool.submit(together.ask, fleet, "hv1", "virt.init", {"name": name}, None, quiet)
+        for name, quiet in (
+            ("a", (120, 300, lambda: told.append("a"))), ("b", (60, 900, lambda: told.append("b"))),
+        )
+    ]  # fmt: skip
+    assert all(one.result(20) for one in both)
+    [options] = fleet.options
+    quiet_s, most_s, when_quiet = options["quiet"]
+    when_quiet()
+    assert (quiet_s, most_s, sorted(told)) == (60, 300, ["a", "b"])
+
+
+def test_to_start_guests_takes_no_slot_and_a_guest_of_many_none_of_its_own(tmp_path):
+    fleet, together = Fleet(tmp_path), Joint(4, gather_s=0)
+    fleet.held.clear()
+    [one] = asked(together, fleet, ["a"])
+    until(lambda: fleet.jobs, "the job")
+    assert _slots_held(tmp_path) == 0
+    with together.deploying(fleet.opts, print, "virt.init of a") as slot:
+        assert _slots_held(tmp_path) == 0
+        slot.free()
+    fleet.held.set()
+    assert one.result(20).data == ("hv1", "a")
+
+
+def test_alone_each_has_a_slot_of_its_own(tmp_path):
+    opts = {"cachedir": str(tmp_path), "virt": {}}
+    with Alone().deploying(opts, print, "virt.init of web1") as slot:
+        assert _slots_held(tmp_path) == 1
+        slot.free()
+        assert _slots_held(tmp_path) == 0
+
+
+def test_the_slot_of_a_job_is_freed_when_its_host_is_quiet(tmp_path):
+    fleet, together = Fleet(tmp_path), Joint(4, gather_s=0)
+    fleet.held.clear()
+    pool = ThreadPoolExecutor(1)
+    quiet = (120, 900, lambda: None)
+    one = pool.submit(together.ask, fleet, "hv1", "virt.init", {"name": "a"}, None, quiet)
+    until(lambda: fleet.options, "the job")
+    assert _slots_held(tmp_path) == 1
+    fleet.options[0]["quiet"][2]()
+    assert _slots_held(tmp_path) == 0
+    fleet.held.set()
+    assert one.result(20).data == ("hv1", "a")
+
+
+# -- what such a job answers ----------------------------------------------------------------------
+
+WHOLE = Answer("hv1", data=[
+    {"return": {"web1": "running"}, "retcode": 0},
+    {"return": "ERROR: refused: no room: memory", "retcode": 1},
+])  # fmt: skip
+CALLS = [{"vm_": "web1"}, {"vm_": "web2"}]
+
+
+def test_each_call_has_its_own_answer():
+    first, second = answer.several(WHOLE, "virt.vm_state", CALLS)
+    assert first.get() == {"web1": "running"}
+    with pytest.raises(errors.NoRoom, match="hv1: memory"):
+        second.get()
+
+
+@pytest.mark.parametrize("kind", [answer.DOWN, answer.SILENT, answer.LOST, answer.FAILED])
+def test_what_became_of_the_job_became_of_each(kind):
+    whole = Answer("hv1", error="why", kind=kind)
+    assert answer.several(whole, "virt.vm_state", CALLS) == [whole, whole]
+
+
+@pytest.mark.parametrize("said", [None, {}, "x", [], WHOLE.data[:1], [*WHOLE.data, {}], 7])
+def test_an_answer_that_is_not_one_of_each_is_of_nobody(said):
+    found = answer.several(Answer("hv1", data=said), "virt.vm_state", CALLS)
+    assert [one.kind for one in found] == [answer.BAD] * 2
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ({"return": ["web1"], "retcode": 0}, answer.BAD),
+        ({"return": {"web1": 7}, "retcode": 0}, answer.BAD),
+        ("running", answer.FAILED), (None, answer.FAILED), ({}, answer.BAD),
+        ({"return": "ERROR: x", "retcode": 1}, answer.FAILED),
+    ],
+)  # fmt: skip
+def test_one_that_misfits_spoils_no_other(said, kind):
+    whole = Answer("hv1", data=[said, WHOLE.data[0]])
+    first, second = answer.several(whole, "virt.vm_state", CALLS)
+    assert first.kind == kind and not first.ok
+    assert second.ok
