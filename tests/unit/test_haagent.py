@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import threading
 from dataclasses import replace
 
@@ -463,9 +464,28 @@ def test_storage_that_hangs_keeps_nobody_waiting():
         one.write(json.dumps(Beat("hv1", 1, seq).to_answer()).encode())
         clock.sleep(1)
     assert one.silent_s() == 5 and one.beats == {}
+    until(lambda: one._process, "its process")
     process = one._process
     one.end()
     assert process.wait(10) == -9
+
+
+def test_a_pool_that_ends_before_its_process_began_leaves_none(monkeypatch):
+    began, goes = threading.Event(), threading.Event()
+    popen, found = subprocess.Popen, []
+
+    def late(*words, **more):
+        began.set()
+        goes.wait(10)
+        found.append(popen(*words, **more))
+        return found[0]
+
+    monkeypatch.setattr(pools.subprocess, "Popen", late)
+    one = pools.Pool("/x", ["sleep", "60"], ["hv1"], Clock(7).monotonic)
+    began.wait(10)
+    one.end()
+    goes.set()
+    until(lambda: found and found[0].poll() is not None, "the end of its process")
 
 
 def test_the_program_of_a_pool_is_this_one():

@@ -19,7 +19,8 @@ from cryptography.hazmat.primitives import hashes
 
 from saltvirt.errors import ConnectionFailed
 from saltvirt.hatalk import frames, talk, tls
-from saltvirt.hatalk.line import MOST_WAITING, Outbox, Pace
+from saltvirt.hatalk.line import MOST_WAITING, Line, Outbox, Pace
+from saltvirt.hatalk.line import ended as ended_tasks
 from saltvirt.hatalk.talk import Talk
 from saltvirt.pki.common import certs
 from tests.clock import until
@@ -330,6 +331,43 @@ def test_it_may_be_told_and_closed_by_any_thread(end):
     one.talk.close()
     one.talk.close()
     one.talk.tell("hv2", beat("hv1"))
+
+
+@pytest.mark.parametrize("steps", range(8))
+def test_a_connection_ends_though_something_is_said_at_that_moment(steps):
+    """Before Python 3.12 a cancel is lost that comes when what is waited for is just there."""
+
+    async def ends():
+        ours, theirs = socket.socketpair()
+        outbox = Outbox()
+        streams = await asyncio.open_connection(sock=ours)
+        line = Line("hv2", frames.OF_MEMBERS, streams, PACE, outbox)
+        work = asyncio.ensure_future(line.run(lambda *_frame: None))
+        await asyncio.sleep(0.05)
+        outbox.put(beat("hv1"))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        work.cancel()
+        done, _ = await asyncio.wait([work], timeout=2)
+        theirs.close()
+        return work in done
+
+    assert asyncio.run(ends())
+
+
+def test_what_lost_its_cancel_is_cancelled_again():
+    async def work():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+        await asyncio.sleep(60)
+
+    async def ends():
+        task = asyncio.ensure_future(work())
+        await asyncio.sleep(0)
+        await asyncio.wait_for(ended_tasks([task]), 5)
+        return task.cancelled()
+
+    assert asyncio.run(ends())
 
 
 def test_only_the_newest_of_a_slot_waits():

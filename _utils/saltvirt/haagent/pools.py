@@ -54,10 +54,7 @@ class Pool:
 
     def write(self, beat: bytes) -> None:
         """Hands over the newest beat; one that still waits is forgotten."""
-        with contextlib.suppress(queue.Empty):
-            self._next.get_nowait()
-        with contextlib.suppress(queue.Full):
-            self._next.put_nowait((self._clock(), beat))
+        self._offer((self._clock(), beat))
 
     def silent_s(self) -> float:
         """For how long nothing could be written."""
@@ -66,10 +63,17 @@ class Pool:
     def end(self) -> None:
         """Ends its process, if that can be ended."""
         self._ends = True
+        self._offer(None)
         if self._process is not None:
             self._process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_END_S)
+
+    def _offer(self, found: tuple[float, bytes] | None) -> None:
+        with contextlib.suppress(queue.Empty):
+            self._next.get_nowait()
+        with contextlib.suppress(queue.Full):
+            self._next.put_nowait(found)
 
     def _run(self) -> None:
         while not self._ends:
@@ -84,14 +88,12 @@ class Pool:
         with subprocess.Popen(self._argv, stdin=pipe, stdout=pipe) as process:
             self._process = process
             assert process.stdin and process.stdout
-            while not self._ends:
-                found = self._next.get()
-                if found is None:
-                    return
+            while (found := self._next.get()) is not None and not self._ends:
                 at_s, beat = found
                 process.stdin.write(beat + b"\n")
                 process.stdin.flush()
                 self._take(at_s, process.stdout.readline())
+            process.kill()
 
     def _take(self, at_s: float, line: bytes) -> None:
         if not line:

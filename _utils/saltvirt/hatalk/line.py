@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,8 @@ from saltvirt.hatalk import frames
 
 # so many frames wait at most for a slow reader; then the oldest goes
 MOST_WAITING = 4096
+
+_CANCEL_AGAIN_S = 0.1
 
 # called with who speaks, the kind and the body; what it raises ends that connection
 OnFrame = Callable[[str, str, dict[str, Any]], None]
@@ -79,13 +81,11 @@ class Line:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in tasks:
-                task.cancel()
-            ends = await asyncio.gather(*tasks, return_exceptions=True)
             self.close()
-        for end in ends:
-            if isinstance(end, Exception):
-                raise end
+            await ended(tasks)
+        for task in tasks:
+            if not task.cancelled():
+                task.result()
 
     def close(self) -> None:
         """At once, whatever waits."""
@@ -131,3 +131,13 @@ def words(exc: BaseException) -> str:
     if isinstance(exc, OSError):
         return exc.strerror or str(exc)
     return str(exc) or type(exc).__name__
+
+
+async def ended(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancels them until they have ended: before Python 3.12 a cancel is lost that comes when what
+    ``asyncio.wait_for`` waits for is just there."""
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=_CANCEL_AGAIN_S)

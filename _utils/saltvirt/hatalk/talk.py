@@ -27,7 +27,7 @@ from typing import Any
 
 from saltvirt import errors, plain
 from saltvirt.hatalk import frames, tls
-from saltvirt.hatalk.line import Line, OnFrame, Outbox, Pace, tune, words
+from saltvirt.hatalk.line import Line, OnFrame, Outbox, Pace, ended, tune, words
 
 log = logging.getLogger(__name__)
 
@@ -109,10 +109,7 @@ class Talk:
             self._listener.close()
 
     async def _end(self) -> None:
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await ended(asyncio.all_tasks() - {asyncio.current_task()})
 
     # on its thread
 
@@ -137,7 +134,7 @@ class Talk:
     def _hang_up(self, name: str) -> None:
         called = self._called.pop(name, None)
         if called is not None and called.task is not None:
-            called.task.cancel()
+            self.begin(ended([called.task]))
 
     def _tell(self, name: str, frame: frames.Frame) -> None:
         accepted = self._accepted.get(name)
