@@ -117,7 +117,10 @@ class Room:
         return any(others & guests for there, guests in self.at.items() if there != host)
 
     def _against(self, name: str, host: str) -> str:
-        """The strict rule that keeps the guest off the host, or nothing."""
+        """What ties the guest to another host, or the strict rule that keeps it off; or nothing."""
+        tied = self.view.tied.get(name)
+        if tied is not None and tied.host != host:
+            return f"it can run on {tied.host} alone: {tied.why}"
         for rule in self._rules(name, ""):
             if rule.strict and host not in rule.hosts:
                 return "a strict rule names other hosts"

@@ -66,6 +66,14 @@ class Wish(Fact):
 
 
 @dataclass(frozen=True)
+class Tied(Fact):
+    """Why a guest can run on that host alone."""
+
+    host: str
+    why: str
+
+
+@dataclass(frozen=True)
 class FenceSeen:
     """How an attempt to fence ended: off, by the status asked after it, or on, or timed out."""
 
@@ -80,8 +88,8 @@ class View:
     beats: the last that came from each host. answered_s: when it last answered by another way,
     such as its minion. rooms: hosts as placement knows them. fence_levels: how many fences a host
     has, to be tried in turn; fences: the last outcome of each host. confirmed: host to the boot
-    of which a person said that it is off. maintenance: hosts that are to be empty. armed: high
-    availability is to be on.
+    of which a person said that it is off. maintenance: hosts that are to be empty. tied: guests
+    that can run on one host alone. armed: high availability is to be on.
     """
 
     masters: tuple[str, ...]
@@ -96,6 +104,7 @@ class View:
     fences: Mapping[str, FenceSeen] = field(default_factory=dict)
     confirmed: Mapping[str, int] = field(default_factory=dict)
     maintenance: frozenset[str] = frozenset()
+    tied: Mapping[str, Tied] = field(default_factory=dict)
     armed: bool = True
     policy: HaPolicy = field(default_factory=HaPolicy)
     placement: PlacementPolicy = field(default_factory=PlacementPolicy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,9 +64,9 @@ class Definitions:
         return self.folder / f"{names.guest(name)}.json"
 
     @property
-    def known(self) -> dict[str, Definition]:
-        """By the guests' names."""
-        return dict(self._known)
+    def known(self) -> Mapping[str, Definition]:
+        """By the guests' names: the same dict until any of them changes."""
+        return self._known
 
     def take(self, host: str, body: dict[str, Any]) -> bool:
         """Keeps what a host told of a guest that may run there. Returns whether it is new.
@@ -87,14 +87,14 @@ class Definitions:
             )
         new = Definition(told.name, digest, told.xml, host, told.size)
         files.write(self._path(told.name), new)
-        self._known[told.name] = new
+        self._known = {**self._known, told.name: new}
         return True
 
     def keep_only(self, guests: Collection[str]) -> None:
         """The others are no longer of high availability."""
         for name in set(self._known) - set(guests):
             self._path(name).unlink(missing_ok=True)
-            del self._known[name]
+            self._known = {key: one for key, one in self._known.items() if key != name}
 
     def untold(self, host: str, boot: int) -> list[Definition]:
         """Those that the host is to be told now: each at once, and whenever it changed. And one

@@ -19,7 +19,16 @@ from saltvirt import errors, plain
 from saltvirt.ha import decide, quorum, reserve
 from saltvirt.ha.facts import ArrivedBeat, Call
 from saltvirt.ha.registry import Registry
-from saltvirt.ha.view import Decided, Fence, FenceSeen, GuestWanted, MasterKept, View, begun
+from saltvirt.ha.view import (
+    Decided,
+    Fence,
+    FenceSeen,
+    GuestWanted,
+    MasterKept,
+    Tied,
+    View,
+    begun,
+)
 from saltvirt.hamaster import files, seen
 from saltvirt.hamaster.config import HaConfig
 from saltvirt.hamaster.definitions import Definitions
@@ -27,6 +36,7 @@ from saltvirt.hamaster.fencer import FenceEnd
 from saltvirt.hamaster.inbox import Inbox
 from saltvirt.hamaster.journal import Journal
 from saltvirt.hamaster.outlook import sized
+from saltvirt.hamaster.ties import Ties
 from saltvirt.hamaster.wishes import Wishes, WishStore
 from saltvirt.hatalk import frames
 from saltvirt.operations import held
@@ -124,6 +134,8 @@ class Engine:
         self.problem = self.doubt = ""
         self._sized: tuple[Wishes, dict[str, facts.Host], dict[str, GuestWanted]]
         self._sized = self.wishes, {}, {}
+        self._ties = Ties()
+        self._tied: tuple[Any, Any, Any, dict[str, Tied]] = None, None, None, {}
         self._losses: dict[str, seen.LossSeen] = {}
         self._decided: collections.deque[seen.DecisionSeen] = collections.deque(maxlen=_LAST)
         self._shown_s = self._lost_s = float("-inf")
@@ -213,6 +225,7 @@ class Engine:
             fences=self.world.fences.seen,
             confirmed=wishes.confirmed,
             maintenance=frozenset(closed),
+            tied=self._all_tied(rooms),
             armed=wishes.armed,
             policy=self.config.policy,
             placement=self.placement,
@@ -224,6 +237,14 @@ class Engine:
             found = sized(self.wishes.sized, rooms.values())
             self._sized = self.wishes, rooms, found
         return self._sized[2]
+
+    def _all_tied(self, rooms: dict[str, facts.Host]) -> dict[str, Tied]:
+        """Guests that can run on one host alone, looked at anew when anything of it changed."""
+        known, stamp = self.definitions.known, self.registry.stamp
+        if self._tied[0] is not known or self._tied[1] is not rooms or self._tied[2] != stamp:
+            found = self._ties.look(known.values(), self.registry, rooms)
+            self._tied = known, rooms, stamp, found
+        return self._tied[3]
 
     @property
     def registry(self) -> Registry:
@@ -348,6 +369,7 @@ class Engine:
             needed=quorum.majority(members, view.alone) - votes,
             hosts={name: self._host(name, view, now_s) for name in view.members},
             losses=dict(self._losses),
+            tied=dict(view.tied),
             decided=tuple(self._decided),
             problem=self.problem or self.doubt,
         )

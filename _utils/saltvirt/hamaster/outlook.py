@@ -17,7 +17,7 @@ from saltvirt.ha.registry import (
     HostRecord,
     Registry,
 )
-from saltvirt.ha.view import GuestWanted, View
+from saltvirt.ha.view import GuestWanted, Tied, View
 from saltvirt.hamaster.config import HaConfig
 from saltvirt.hamaster.seen import LossSeen
 from saltvirt.hamaster.wishes import Wishes
@@ -38,10 +38,15 @@ def sized(guests: Mapping[str, GuestWanted], hosts: Iterable[facts.Host]) -> dic
 
 
 class Outlook:
-    """hosts: those that answered. policy: of placement."""
+    """hosts: those that answered. policy: of placement. tied: what the engine found tied."""
 
     def __init__(
-        self, config: HaConfig, wishes: Wishes, hosts: list[facts.Host], policy: PlacementPolicy
+        self,
+        config: HaConfig,
+        wishes: Wishes,
+        hosts: list[facts.Host],
+        policy: PlacementPolicy,
+        tied: Mapping[str, Tied] | None = None,
     ) -> None:
         self.hosts = {host.name: host for host in hosts if host.name in config.members}
         there = {
@@ -57,6 +62,7 @@ class Outlook:
             rooms=self.hosts,
             guests=sized(wishes.sized, self.hosts.values()),
             rules=tuple(wishes.rules.values()),
+            tied=tied or {},
             policy=config.policy,
             placement=policy,
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from saltvirt import errors
 from saltvirt.ha.registry import Registry
-from saltvirt.ha.view import MasterKept
+from saltvirt.ha.view import MasterKept, Tied
 from saltvirt.hamaster import files
 from saltvirt.operations import held
 from saltvirt.wire import Fact, seldom
@@ -54,7 +54,8 @@ class LossSeen(Fact):
 class EngineSeen(Fact):
     """at_s: when it was written, by the clock on the wall. leading: this master has the lead;
     leader: who has it by what hosts say. settled: a majority keeps all that was decided. heard:
-    members that were heard lately; needed: so many are a majority. problem: what is in its way.
+    members that were heard lately; needed: so many are a majority. tied: guests that can run on one
+    host alone. problem: what is in its way.
     """
 
     at_s: float
@@ -66,6 +67,7 @@ class EngineSeen(Fact):
     needed: int = 0
     hosts: dict[str, HostSeen] = field(default_factory=dict)
     losses: dict[str, LossSeen] = field(default_factory=dict)
+    tied: dict[str, Tied] = field(default_factory=dict)
     decided: tuple[DecisionSeen, ...] = ()
     problem: str = ""
 

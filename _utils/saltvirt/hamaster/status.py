@@ -89,6 +89,7 @@ def _host(name: str, settings: config.HaConfig, engine: Engine) -> dict[str, Any
 
 def _guest(name: str, wishes: Wishes, engine: Engine) -> dict[str, Any]:
     wanted, record = wishes.guests[name], engine.registry.guests.get(name)
+    tied = engine.seen.tied.get(name)
     return {
         "state": record.state if record else NEW,
         "why": record.why if record else "",
@@ -96,6 +97,7 @@ def _guest(name: str, wishes: Wishes, engine: Engine) -> dict[str, Any]:
         "wanted": wanted.wanted,
         "priority": wanted.priority,
         "may_run_on": sorted({place.host for place in record.places}) if record else [],
+        "tied": f"it can run on {tied.host} alone: {tied.why}" if tied else "",
     }
 
 
@@ -116,6 +118,8 @@ def _wrong(
     for name, one in guests.items():
         if one["state"] in _BAD_GUESTS:
             yield f"{name} is {one['state']}: {one['why']}"
+        elif one["tied"]:
+            yield f"{name} would not run again if its host died: {one['tied']}"
     for name, one in hosts.items():
         if one["unplaced"]:
             yield f"if {name} died, no host would take {', '.join(one['unplaced'])}"
@@ -161,7 +165,8 @@ class Simulate:
         hosts, unreachable = inventory.gather(self.fleet)
         if self.host in unreachable:
             raise errors.ConnectionFailed(f"{self.host}: {unreachable[self.host]}")
-        outlook = Outlook(settings, wishes, hosts, policy.of_master(self.fleet.opts))
+        tied = self.person.engine.seen.tied
+        outlook = Outlook(settings, wishes, hosts, policy.of_master(self.fleet.opts), tied)
         loss = outlook.lose(self.host)
         rows: list[list[Any]] = [["guest", "started on", "reason"]]
         rows += [[name, host, ""] for name, host in loss.moved.items()]

@@ -27,6 +27,18 @@ def reasons(root: Element, host: Host, disks: Mapping[str, Any]) -> Iterator[str
         yield from _disk(name, disk, host)
         yield from _chain(name, disks.get(name), host)
     yield from _firmware(root, host)
+    for memory in root.iterfind("devices/memory/source/path"):
+        if not is_shared(host, memory.text or ""):
+            yield f"its memory {memory.text} is on {host.name} alone"
+    for kind in ("serial", "parallel", "console", "channel"):
+        for device in root.iterfind(f"devices/{kind}[@type='dev']/source"):
+            yield f"its {kind} port is the device {device.get('path')} of {host.name}"
+    for kind in ("evdev", "passthrough"):
+        for device in root.iterfind(f"devices/input[@type='{kind}']/source"):
+            path = device.get("dev") or device.get("evdev")
+            yield f"its input is the device {path} of {host.name}"
+    if root.find("devices/smartcard[@mode='host']") is not None:
+        yield f"its smartcard is a device of {host.name}"
     for tpm in root.iterfind("devices/tpm/backend"):
         yield from _tpm(tpm, host)
     for device in root.iterfind("devices/hostdev"):

@@ -12,7 +12,9 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.ha import agent, agent_view
 from saltvirt.ha.facts import ArrivedCall, Beat, Call
-from saltvirt.ha.view import Fence, FenceSeen, GuestWanted
+from saltvirt.ha.place import Room
+from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord
+from saltvirt.ha.view import Fence, FenceSeen, GuestWanted, Tied
 from saltvirt.hamaster import files, rooms, seen
 from saltvirt.hamaster.config import FenceSetting, HaConfig, Member
 from saltvirt.hamaster.definitions import Definitions
@@ -20,7 +22,7 @@ from saltvirt.hamaster.engine import Engine, World
 from saltvirt.hamaster.fencer import Fencer
 from saltvirt.hamaster.fences import Outcome
 from saltvirt.hamaster.journal import Journal
-from saltvirt.placement.facts import Host
+from saltvirt.placement.facts import Host, Store
 from saltvirt.placement.policy import PlacementPolicy
 from tests.clock import until
 from tests.ha import simulate, world
@@ -254,6 +256,33 @@ def cloud(still, opts):
     engine.store.change("x", lambda old: replace(old, guests=wanted))
     engine.beat()
     return engine
+
+
+LOCAL = "<devices><disk type='file'><source file='/srv/x'/><target dev='vdb'/></disk></devices>"
+
+
+def test_a_guest_that_was_tied_to_its_host_since_is_shown_and_goes_nowhere_else(cloud, still, opts):
+    still.hosts = {name: Host(name, 8, 1 << 23) for name in cloud.config.members}
+    record = GuestRecord("placed", host="hv1", boot=1, run=True, places=(GuestPlace("hv1", 1),))
+    known = replace(cloud.state.kept.registry, guests={"web1": record}, version=1)
+    cloud.state = replace(cloud.state, kept=replace(cloud.state.kept, registry=known))
+    cloud.inbox.hear("hv1", "definition", definition())
+    cloud.beat()
+    assert cloud.view(still.now_s).tied == {}
+    cloud.inbox.hear("hv1", "definition", definition(more=LOCAL))
+    cloud._words()
+    found = cloud.view(still.now_s)
+    why = "disk vdb is /srv/x on hv1 alone, not on storage that others reach"
+    assert found.tied == {"web1": Tied("hv1", why)}
+    room = Room(found, replace(known, hosts=dict.fromkeys(known.members, HostRecord("up"))), 0)
+    assert room.ranked("web1")[0] == [] and why in room.ranked("web1")[1]
+    lost = replace(cloud.state.kept.registry, version=2, guests={"web1": GuestRecord("blocked")})
+    cloud.state = replace(cloud.state, kept=replace(cloud.state.kept, registry=lost))
+    assert cloud.view(still.now_s).tied == found.tied  # its host is gone: it is tied all the same
+    shared = Store(9, 9, 0, shared="nfs filer:/srv")
+    still.hosts = {"hv1": Host("hv1", 8, 1 << 23, stores={"/": shared}, mounts={"/": "/"})}
+    cloud.state = replace(cloud.state, kept=replace(cloud.state.kept, registry=known))
+    assert cloud.view(still.now_s).tied == {}
 
 
 def test_a_definition_is_kept_and_told_to_all_who_are_heard(cloud, still, opts):

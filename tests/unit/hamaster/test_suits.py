@@ -32,6 +32,8 @@ FREE = (
     "<disk type='file' device='cdrom'><target dev='sda'/></disk>",
     "<tpm><backend type='emulator'><source type='dir' path='/disks/tpm'/></backend></tpm>",
     "<interface type='network'><source network='default'/></interface>",
+    "<memory model='nvdimm'><source><path>/disks/nv</path></source></memory>",
+    "<serial type='pty'/><input type='tablet'/><smartcard mode='passthrough' type='tcp'/>",
 )  # fmt: skip
 
 
@@ -52,6 +54,11 @@ TIED = (
     ("<interface type='hostdev'><mac address='52:54:00:00:00:01'/></interface>",
      "interface 52:54:00:00:00:01 is a device"),
     ("<filesystem><source dir='/x'/><target dir='tag'/></filesystem>", "the folder tag of hv1"),
+    ("<memory model='nvdimm'><source><path>/srv/nv</path></source></memory>", "its memory /srv/nv"),
+    ("<serial type='dev'><source path='/dev/ttyS0'/></serial>", "serial port is the device /dev/"),
+    ("<input type='evdev'><source dev='/dev/input/e1'/></input>", "is the device /dev/input/e1"),
+    ("<input type='passthrough'><source evdev='/dev/input/e1'/></input>", "the device /dev/input"),
+    ("<smartcard mode='host'/>", "its smartcard is a device"),
     ("<tpm><backend type='emulator'/></tpm>", "the state of its TPM is below"),
     ("<tpm><backend type='passthrough'/></tpm>", "its TPM is a device"),
 )  # fmt: skip

@@ -10,7 +10,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord, Registry
-from saltvirt.ha.view import GuestRule, MasterKept, Wish
+from saltvirt.ha.view import GuestRule, MasterKept, Tied, Wish
 from saltvirt.haagent import settings as agent_settings
 from saltvirt.hamaster import arm, fences, files, seen
 from saltvirt.hamaster.arm import Arm, ConfirmOff
@@ -483,6 +483,19 @@ def test_when_nothing_is_wrong_it_says_so(cloud, engine):
     assert "retcode" not in answer
     assert answer["ha"]["comment"] == "armed: 3 hosts, 1 guest"
     assert cloud.published[-1][0] != "virt.ha_status"
+
+
+def test_a_guest_that_was_tied_to_its_host_since_is_wrong(cloud, engine):
+    enable(cloud, "web1").run()
+    guests = {"web1": GuestRecord("placed", host="hv000")}
+    hosts = {name: HostRecord("up", boot=1) for name in ("hv000", "hv001", "hv002")}
+    tied = {"web1": Tied("hv000", "disk vdb is /srv/x on hv000 alone")}
+    write_engine(cloud, Registry(1, 3, hosts=hosts, guests=guests), tied=tied)
+    answer = operation.perform(Status(cloud))
+    why = "it can run on hv000 alone: disk vdb is /srv/x on hv000 alone"
+    assert answer["ha"]["problems"] == [f"web1 would not run again if its host died: {why}"]
+    found = Simulate(cloud, "hv000").run()
+    assert not found.complete and why in found.more["unplaced"]["web1"]
 
 
 def test_an_engine_that_does_not_run_is_wrong(cloud):
