@@ -1,5 +1,7 @@
 """
-High availability's agent on this hypervisor: docs/ha.md.
+High availability's agent on this hypervisor.
+
+See docs/ha.md.
 """
 
 import dataclasses

@@ -1,6 +1,7 @@
 """
-High availability: which guests are kept running when a host dies, and what is known of it. See
-docs/ha.md.
+High availability: which guests are kept running when a host dies, and what is known of it.
+
+See docs/ha.md.
 
 Every verb that changes something takes ``test=True``: it then shows what it would do, and changes
 nothing.
