@@ -27,6 +27,7 @@ def cut(cloud):
     took_s = cloud.comes_elsewhere(NAME, host, MOST_S)
     cloud.back(host)
     assert len(cloud.where(NAME)) == 1
+    print(f"{host}: {took_s:.1f} s", file=sys.stderr, flush=True)
     return took_s
 
 
