@@ -34,26 +34,26 @@ KEY = certs.new_key()
 class Authority:
     """A CA in a folder, and what it signed."""
 
-    def __init__(self, folder, name):
+    def __init__(self, folder, name, now=NOW):
         self.folder, self.name = folder, name
         folder.mkdir()
         self.key = certs.new_key()
-        self.cert = certs.self_signed(self.key, certs.subject(name), 100, NOW)
+        self.cert = certs.self_signed(self.key, certs.subject(name), 100, now)
         (folder / "ca.pem").write_bytes(certs.cert_pem(self.cert))
 
-    def pair(self, name, purpose, common_name=None):
+    def pair(self, name, purpose, common_name=None, now=NOW):
         wanted = certs.Leaf(certs.subject(common_name or name), (name,), purpose, 9)
-        cert = certs.leaf(KEY.public_key(), wanted, (self.cert, self.key), NOW)
+        cert = certs.leaf(KEY.public_key(), wanted, (self.cert, self.key), now)
         at = self.folder / f"{name}-{purpose}"
         at.with_suffix(".crt").write_bytes(certs.cert_pem(cert))
         at.with_suffix(".key").write_bytes(certs.key_pem(KEY))
         return tls.Pair(str(at.with_suffix(".crt")), str(at.with_suffix(".key"))), cert
 
-    def credentials(self, name, revoked=None):
+    def credentials(self, name, revoked=None, now=NOW):
         return tls.Credentials(
             str(self.folder / "ca.pem"),
-            self.pair(name, certs.CLIENT)[0],
-            self.pair(name, certs.SERVER)[0],
+            self.pair(name, certs.CLIENT, now=now)[0],
+            self.pair(name, certs.SERVER, now=now)[0],
             revoked,
         )
 
@@ -202,22 +202,25 @@ def test_who_answers_at_the_address_of_another_is_not_believed(end, lines):
     assert master.heard == []
 
 
-def revocations(ca, cert):
+def revocations(ca, cert, now=NOW):
     entry = x509.RevokedCertificateBuilder().serial_number(cert.serial_number)
     found = x509.CertificateRevocationListBuilder().issuer_name(ca.cert.subject)
     return (
-        found.last_update(NOW - DAY)
-        .next_update(NOW + 9 * DAY)
-        .add_revoked_certificate(entry.revocation_date(NOW).build())
+        found.last_update(now - DAY)
+        .next_update(now + 9 * DAY)
+        .add_revoked_certificate(entry.revocation_date(now).build())
         .sign(ca.key, hashes.SHA256())
     )
 
 
-def test_who_was_revoked_is_turned_away_and_nobody_else(end, ca, tmp_path, lines):
-    path = tmp_path / "crl.pem"
-    agent, good, bad = end("hv1", ca.credentials("hv1", str(path))), end("hv3"), end("hv2")
+@pytest.mark.parametrize("when", (NOW, NOW - 200 * DAY, NOW + 200 * DAY))
+def test_who_was_revoked_is_turned_away_and_nobody_else(end, tmp_path, lines, when):
+    """Whatever the clocks say: hosts of one night's expiry must not take each other for dead."""
+    path, ca = tmp_path / "crl.pem", Authority(tmp_path / "then", "CA", when)
+    agent = end("hv1", ca.credentials("hv1", str(path), when))
+    good, bad = (end(name, ca.credentials(name, now=when)) for name in ("hv3", "hv2"))
     cert = certs.load_certs((ca.folder / "hv2-client.crt").read_bytes())[0]
-    path.write_bytes(certs.cert_pem(revocations(ca, cert)))
+    path.write_bytes(certs.cert_pem(revocations(ca, cert, when)))
     port = agent.listen()
     for one in (bad, good):
         one.talk.call("hv1", "127.0.0.1", port)

@@ -595,3 +595,8 @@ def test_an_authority_that_may_not_sign_lists_is_said(made):
     assert len(lists(made, "qemu-")) == 1
     assert json.loads(made.path(crl.RECORD).read_text())["hosts"] == ["hv1"]
     assert os.listdir(made.host("hv1") / "issued")
+    for step in (lambda: rotation.begin(made, POLICY), lambda: rotation.swap(made)):
+        step()  # a list of the new CA alone would have OpenSSL refuse all of the old one's
+        assert lists(made) == {} and not crl.outdated(made)
+    rotation.finish(made)
+    assert len(lists(made)) == 1 and not crl.outdated(made)

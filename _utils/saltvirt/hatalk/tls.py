@@ -23,6 +23,12 @@ class Pair:
     key: str
 
 
+# X509_V_FLAG_NO_CHECK_TIME of OpenSSL: a clock that jumps, or certificates that expire on all hosts
+# in one night, must not have hosts take each other for dead. Who is turned away is revoked, or is
+# no member.
+_NO_CHECK_TIME = 0x200000
+
+
 @dataclass(frozen=True)
 class Credentials:
     """Paths: the CA's certificate, its list of revoked ones if there is one; the pair of purpose
@@ -54,6 +60,7 @@ def _context(protocol: int, own: Credentials, pair: Pair) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # the name is compared in full: see name()
     context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags |= _NO_CHECK_TIME
     path = pair.certificate
     try:
         context.load_cert_chain(pair.certificate, pair.key)

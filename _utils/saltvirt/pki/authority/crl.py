@@ -177,14 +177,16 @@ def rebuild(store: Store) -> None:
 
 
 def _signers(store: Store, name: str) -> list[Authority]:
-    """The CAs of that name whose key is here: the present, the next and the old one."""
+    """The CAs of that name whose key is here: the present, the next and the old one. None where
+    one of them may not sign: OpenSSL, with a list of another CA, refuses all that it has signed,
+    and what it has signed is all that could be listed."""
     found = []
     for generation in ("", "next-", "old-"):
         if generation and not store.path("rotation.json").exists():
             continue
         if all(path.exists() for path in ca.paths(store, name, generation)):
             found.append(ca.read(store, name, generation))
-    return [authority for authority in found if may_sign(authority)]
+    return found if all(map(may_sign, found)) else []
 
 
 def _signed(authority: Authority, serials: Mapping[str, Revoked], now: datetime.datetime) -> bytes:
