@@ -14,6 +14,7 @@ pytest.importorskip("libvirt")
 import salt.utils.data
 
 from saltvirt import settings
+from saltvirt.backups import policy as backup_policy
 from saltvirt.errors import InvalidInput, SeedFailed
 from saltvirt.fleet import client, download_queue, target
 from saltvirt.ha import policy
@@ -100,6 +101,13 @@ def ha(opts):
     return config_of_ha.of_master({**opts, "id": "m", "virt": {"ha": {**members, **given}}})
 
 
+def backups(opts):
+    """A target is given: without one its own settings are not read."""
+    given = opts["virt"].get("backup", {})
+    targets = {"targets": {"target": {"host": "b1", "folder": "/b"}}}
+    return backup_policy.read(settings.of_master({"virt": {"backup": {**targets, **given}}}))
+
+
 def inventoried(get):
     """What virt.inventory tells of a host's own configuration, as it is read on the master and in
     the host's own admission."""
@@ -141,6 +149,7 @@ MASTER |= {
     for key in ("members", "name", "masters", "port", "pools",
                 *(one.name for one in dataclasses.fields(policy.HaPolicy)))
 }  # fmt: skip
+MASTER |= {key: backups for key in settings.KEYS if key.startswith("backup:")}
 PROFILED = {"name": "x", "cpu": 1, "mem": 64, "hypervisor": "qemu"}
 MINION = {
     "connection": lambda get: settings.connection(get, {}),

@@ -13,8 +13,10 @@ PURE, SHARED, HOST, CLOUD = "pure", "shared", "host", "cloud"
 LAYER = {
     "errors": PURE, "plain": PURE, "units": PURE, "names": PURE, "places": PURE, "settings": PURE,
     "spec": PURE, "xml": PURE, "design": PURE, "diff": PURE, "placement": PURE, "migration": PURE,
-    "ha": PURE, "answers": PURE, "revert": PURE, "states": PURE, "wire": PURE,
+    "backups": PURE, "ha": PURE,
+    "answers": PURE, "revert": PURE, "states": PURE, "wire": PURE,
     "hatalk": SHARED,
+    "backuphost": HOST,
     "haagent": HOST, "host": HOST, "hostnet": HOST, "images": HOST, "seed": HOST,
     "fleet": CLOUD, "hamaster": CLOUD, "minion": CLOUD, "operations": CLOUD, "pki": CLOUD,
 }  # fmt: skip

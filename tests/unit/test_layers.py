@@ -52,12 +52,12 @@ def test_the_library_knows_no_dunders_of_salt(path):
 
 
 # with their adapters and their page of docs nothing is left of these packages
-ALONE = ("ha", "haagent", "hamaster", "hatalk")
+ALONE = (("ha", "haagent", "hamaster", "hatalk"), ("backuphost", "backups"))
 
 
-@pytest.mark.parametrize("name", ALONE)
-def test_what_can_be_taken_away_is_imported_by_nothing_else(name):
-    others = [path for path in IN_LAYERS if layers.package(path) not in ALONE]
+@pytest.mark.parametrize(("name", "alone"), [(name, alone) for alone in ALONE for name in alone])
+def test_what_can_be_taken_away_is_imported_by_nothing_else(name, alone):
+    others = [path for path in IN_LAYERS if layers.package(path) not in alone]
     found = [
         str(path)
         for path in others

@@ -1,0 +1,278 @@
+"""Files below one folder: each place is named part by part, and no link is ever followed.
+
+What is written is on the disk when the function returns, and there as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator
+
+from saltvirt import errors
+from saltvirt.units import shown
+
+_PART = re.compile(r"[A-Za-z0-9._-]{1,255}")
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_PAUSE_S = 0.1
+TEMPORARY = ".part-"
+
+
+class Busy(errors.OperationFailed):
+    """Somebody else is at work there."""
+
+
+class Folder:
+    """One folder and all below it. Raises InvalidInput where it is missing, a link or no folder,
+    or where others could write to it."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        try:
+            found = os.lstat(root)
+        except (OSError, ValueError) as exc:
+            raise errors.InvalidInput(f"the folder {root} cannot be used: {_why(exc)}") from exc
+        if not stat.S_ISDIR(found.st_mode):
+            raise errors.InvalidInput(f"{root} is no folder")
+        if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            raise errors.InvalidInput(
+                f"{root} belongs to somebody else, or others can write to it: backups are root's"
+            )
+
+    def path(self, *parts: str) -> str:
+        """For a tool: the path of a place whose folders are no links."""
+        with self._parent(parts) as (_fd, name):
+            return os.path.join(self.root, *parts[:-1], name)
+
+    def names(self, *parts: str) -> list[str]:
+        """What is in a folder, sorted; nothing where it is not there."""
+        try:
+            with self._opened(parts) as fd:
+                return sorted(os.listdir(fd))
+        except errors.NotFound:
+            return []
+
+    def is_there(self, *parts: str) -> bool:
+        """Is anything of that name there?"""
+        try:
+            with self._parent(parts) as (fd, name):
+                os.stat(name, dir_fd=fd, follow_symlinks=False)
+        except (FileNotFoundError, errors.NotFound):
+            return False
+        return True
+
+    def lengths(self, *parts: str) -> dict[str, int]:
+        """The regular files in a folder, and how long each is."""
+        found = {}
+        with self._opened(parts) as fd:
+            for name in os.listdir(fd):
+                with contextlib.suppress(FileNotFoundError):
+                    one = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                    if stat.S_ISREG(one.st_mode):
+                        found[name] = one.st_size
+        return found
+
+    def read(self, *parts: str, most: int) -> bytes:
+        """A regular file. Raises NotFound; BadAnswer where it is none, or has more bytes."""
+        with self.reading(*parts) as fd:
+            data = bytearray()
+            while block := os.read(fd, min(1024**2, most + 1 - len(data))):
+                data += block
+            if len(data) > most:
+                raise errors.BadAnswer(f"{self._shown(parts)} is longer than {most} bytes")
+            return bytes(data)
+
+    @contextlib.contextmanager
+    def reading(self, *parts: str) -> Iterator[int]:
+        """The descriptor of a regular file, for the block. Raises as read does."""
+        fd = self._file(parts, os.O_RDONLY)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def make(self, *parts: str) -> None:
+        """A folder for us alone, where there is none yet; those above it, too."""
+        for end in range(1, len(parts) + 1):
+            with self._parent(parts[:end]) as (fd, name), self._told(parts[:end]):
+                try:
+                    os.mkdir(name, 0o700, dir_fd=fd)
+                except FileExistsError:
+                    continue
+                os.fsync(fd)
+
+    def write(self, *parts: str, data: bytes) -> None:
+        """A file, in the place of another of its name or anew, in one step."""
+        with self._parent(parts) as (fd, name), self._told(parts):
+            part = f"{TEMPORARY}{name}"
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(part, dir_fd=fd)
+            try:
+                _write(part, data, fd)
+                os.replace(part, name, src_dir_fd=fd, dst_dir_fd=fd)
+                os.fsync(fd)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(part, dir_fd=fd)
+                raise
+
+    def sync(self, *parts: str) -> None:
+        """All files of a folder are on the disk, and their names."""
+        with self._opened(parts) as fd, self._told(parts):
+            for name in os.listdir(fd):
+                one = self._file((*parts, name), os.O_RDONLY)
+                try:
+                    os.fsync(one)
+                finally:
+                    os.close(one)
+            os.fsync(fd)
+
+    def rename(self, *parts: str, to: str) -> None:
+        """Gives a place another name in its folder, where nothing of that name may be."""
+        with self._parent(parts) as (fd, name), self._told(parts):
+            if self.is_there(*parts[:-1], to):
+                raise errors.AlreadyExists(f"{self._shown((*parts[:-1], to))} is there already")
+            os.replace(name, _part(to), src_dir_fd=fd, dst_dir_fd=fd)
+            os.fsync(fd)
+
+    def bring(self, *parts: str) -> None:
+        """Moves a file of a folder into the folder above."""
+        *above, of, name = parts
+        into = self._opened(tuple(above))
+        with self._opened((*above, of)) as below, into as fd, self._told(parts):
+            os.replace(_part(name), name, src_dir_fd=below, dst_dir_fd=fd)
+            os.fsync(fd)
+
+    def remove(self, *parts: str) -> None:
+        """Takes away a file, or a folder with all in it; a link itself and not what it names."""
+        with self._parent(parts) as (fd, name), self._told(parts):
+            _remove(name, fd)
+            os.fsync(fd)
+
+    @contextlib.contextmanager
+    def locked(self, *parts: str, wait_s: float = 0) -> Iterator[None]:
+        """Nobody else has this lock for the block; it goes with its process. Raises Busy."""
+        fd = self._file(parts, os.O_RDWR | os.O_CREAT)
+        try:
+            self._lock(fd, fcntl.LOCK_EX, wait_s, parts)
+            yield
+        finally:
+            os.close(fd)
+
+    @contextlib.contextmanager
+    def held(self, *parts: str, alone: bool = False) -> Iterator[None]:
+        """A file that is there is in use for the block: by others, too, or by us alone.
+
+        Raises Busy, and NotFound where it is gone.
+        """
+        fd = self._file(parts, os.O_RDWR)
+        try:
+            self._lock(fd, fcntl.LOCK_EX if alone else fcntl.LOCK_SH, 0, parts)
+            with self.reading(*parts) as now:
+                if os.fstat(now).st_ino != os.fstat(fd).st_ino:
+                    raise errors.NotFound(f"{self._shown(parts)} is another by now")
+            yield
+        finally:
+            os.close(fd)
+
+    def _lock(self, fd: int, how: int, wait_s: float, parts: tuple[str, ...]) -> None:
+        end = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(fd, how | fcntl.LOCK_NB)
+                return
+            except OSError as exc:
+                if exc.errno not in (errno.EAGAIN, errno.EACCES):
+                    raise errors.OperationFailed(
+                        f"{self._shown(parts)} cannot be locked: {_why(exc)}"
+                    ) from exc
+            if time.monotonic() >= end:
+                raise Busy(f"somebody else is at work on {self._shown(parts[:-1])}")
+            time.sleep(_PAUSE_S)
+
+    def _file(self, parts: tuple[str, ...], how: int) -> int:
+        with self._parent(parts) as (parent, name), self._told(parts):
+            fd = os.open(name, how | _FILE, 0o600, dir_fd=parent)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise errors.BadAnswer(f"{self._shown(parts)} is no regular file")
+        return fd
+
+    @contextlib.contextmanager
+    def _parent(self, parts: tuple[str, ...]) -> Iterator[tuple[int, str]]:
+        *above, name = parts
+        with self._opened(tuple(above)) as fd:
+            yield fd, _part(name)
+
+    @contextlib.contextmanager
+    def _opened(self, parts: tuple[str, ...]) -> Iterator[int]:
+        """The descriptor of a folder."""
+        with self._told(()):
+            fd = os.open(self.root, _FOLDER)
+        try:
+            for end, name in enumerate(parts, start=1):
+                with self._told(parts[:end]):
+                    below = os.open(_part(name), _FOLDER, dir_fd=fd)
+                os.close(fd)
+                fd = below
+            yield fd
+        finally:
+            os.close(fd)
+
+    @contextlib.contextmanager
+    def _told(self, parts: tuple[str, ...]) -> Iterator[None]:
+        """What the system says of a place, as an error of ours."""
+        try:
+            yield
+        except FileNotFoundError as exc:
+            raise errors.NotFound(f"{self._shown(parts)} is not there") from exc
+        except OSError as exc:
+            if exc.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EISDIR):
+                raise errors.BadAnswer(f"{self._shown(parts)} is not what it has to be") from exc
+            raise errors.OperationFailed(f"{self._shown(parts)}: {_why(exc)}") from exc
+
+    def _shown(self, parts: tuple[str, ...]) -> str:
+        return os.path.join(self.root, *parts)
+
+
+def _part(name: str) -> str:
+    if not _PART.fullmatch(name) or name in (".", ".."):
+        raise errors.BadAnswer(f"{shown(name)} is no name of a file here")
+    return name
+
+
+def _write(name: str, data: bytes, fd: int) -> None:
+    file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600, dir_fd=fd)
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(file, left) :]
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _remove(name: str, fd: int) -> None:
+    try:
+        below = os.open(name, _FOLDER, dir_fd=fd)
+    except FileNotFoundError:
+        return
+    except OSError:  # a file, a link, a device
+        os.unlink(name, dir_fd=fd)
+        return
+    try:
+        for one in os.listdir(below):
+            _remove(one, below)
+    finally:
+        os.close(below)
+    os.rmdir(name, dir_fd=fd)
+
+
+def _why(exc: Exception) -> str:
+    return (exc.strerror if isinstance(exc, OSError) else None) or str(exc)

@@ -1,0 +1,347 @@
+"""The backups in a target's folder.
+
+::
+
+    UUID/IDENT/record.json    what it is; record.sha256 its digest, as sha256sum writes it
+               domain.xml     the guest's definition
+               vda.qcow2      a disk, whole or an overlay on ../PARENT/vda.qcow2
+               vda.pieces     digests of what was read of it
+               verified.json  what was found when it was last read back
+    UUID/.lock                who makes or removes a backup of this guest
+    UUID/.new-IDENT           being made, UUID/.gone-IDENT being removed; of a process that died:
+                              the next one removes it
+    images/SHA256.qcow2       an image that disks stand on, once for all guests
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from saltvirt import errors
+from saltvirt.backuphost.folder import Busy, Folder
+from saltvirt.backups import ident as idents
+from saltvirt.backups import marks, pieces, record
+from saltvirt.backups.marks import Verified
+from saltvirt.backups.pieces import Piece
+from saltvirt.backups.record import BackupDisk, Image, Record
+from saltvirt.backups.stock import Backup, Stock
+from saltvirt.images import header
+from saltvirt.units import shown
+
+IMAGES = "images"
+LOCK = ".lock"
+NEW, GONE = ".new-", ".gone-"
+_MOST_MARK_BYTES = 1024**2
+_BLOCK = 1024**2
+# while a record is made or a mark is put; a backup itself holds the lock for as long as it takes
+WAIT_S = 10
+
+
+class Target:
+    """A folder of backups. Raises InvalidInput where it cannot be one."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = Folder(folder)
+
+    def guests(self) -> list[str]:
+        """The UUIDs of guests that have, or had, a backup here."""
+        return [one for one in self.folder.names() if record.is_uuid(one)]
+
+    def images(self) -> list[str]:
+        """The names of the images that are kept here."""
+        ends = tuple(f".{kind}" for kind in (record.RAW, record.QCOW2))
+        found = self.folder.names(IMAGES)
+        return [one for one in found if one.endswith(ends) and record.is_sha256(one[:64])]
+
+    def stock(self, uuid: str) -> Stock:
+        """What is here of a guest, good or not; nothing where there is none."""
+        names = self.folder.names(_uuid(uuid))
+        found = [self._backup(uuid, one) for one in names if idents.is_ident(one)]
+        return Stock([one for one in found if one], self.images())
+
+    def _backup(self, uuid: str, ident: str) -> Backup | None:
+        try:
+            lengths = self.folder.lengths(uuid, ident)
+            data = self.folder.read(uuid, ident, record.FILE, most=record.MOST_BYTES)
+            sealed = self.folder.read(uuid, ident, record.SEAL, most=_BLOCK)
+            found = record.parse(data, f"{record.FILE} of {ident}", sealed)
+            if (found.ident, found.uuid) != (ident, uuid):
+                raise errors.BadAnswer(f"{record.FILE} of {ident} is of another backup")
+        except errors.NotFound as exc:
+            if not self.folder.is_there(uuid, ident):
+                return None  # removed meanwhile
+            return Backup(ident, trouble=exc.text)
+        except errors.VirtError as exc:
+            return Backup(ident, trouble=exc.text)
+        mine = {name for disk in found.disks for name in (disk.file, disk.pieces)}
+        kept = {name: length for name, length in lengths.items() if name in mine}
+        return Backup(ident, found, lengths=kept, verified=self._verified(found))
+
+    def _verified(self, of: Record) -> Verified | None:
+        whose = f"{marks.FILE} of {of.ident}"
+        try:
+            data = self.folder.read(of.uuid, of.ident, marks.FILE, most=_MOST_MARK_BYTES)
+            return marks.parse(data, whose)
+        except errors.NotFound:
+            return None
+        except errors.VirtError as exc:  # it may have said that a disk is broken
+            return Verified(of.when, broken={disk.target: exc.text for disk in of.disks})
+
+    def definition(self, of: Record) -> str:
+        """The XML of a backup. Raises BadAnswer where it is not what the record was made with."""
+        most = record.MOST_DEFINITION_BYTES
+        data = self.folder.read(of.uuid, of.ident, record.DEFINITION, most=most)
+        if hashlib.sha256(data).hexdigest() != of.definition_sha256:
+            raise errors.BadAnswer(f"{record.DEFINITION} of {of.ident} has changed")
+        return data.decode("utf-8")
+
+    def disk_path(self, of: Record, target: str) -> str:
+        """The path of a disk's qcow2."""
+        return self.folder.path(of.uuid, of.ident, record.disk_file(target))
+
+    def image_path(self, image: Image) -> str:
+        """The path of an image."""
+        return self.folder.path(IMAGES, image.file)
+
+    def pieces(self, of: Record, disk: BackupDisk) -> Iterator[Piece]:
+        """The digests of a disk's pieces. Raises BadAnswer, in the middle, too."""
+        whole = disk.parent is None and disk.image is None
+        whose = f"{disk.pieces} of {of.ident}"
+        digest = hashlib.sha256()
+        reading = self.folder.reading(of.uuid, of.ident, disk.pieces)
+        with reading as fd, os.fdopen(os.dup(fd), "rb") as file:
+            lines = _hashed(file.readline, digest.update)
+            yield from pieces.read(lines, disk.size_bytes, whole, whose)
+        if digest.hexdigest() != disk.pieces_sha256:
+            raise errors.BadAnswer(f"{whose} has changed")
+
+    @contextlib.contextmanager
+    def locked(self, uuid: str, wait_s: float = WAIT_S) -> Iterator[None]:
+        """Nobody else makes or removes a backup of the guest for the block. Raises Busy."""
+        self.folder.make(_uuid(uuid))
+        with self.folder.locked(uuid, LOCK, wait_s=wait_s):
+            yield
+
+    @contextlib.contextmanager
+    def using(self, uuid: str, ident: str) -> Iterator[Record]:
+        """A backup that is read for the block: nothing of it, nor of what it stands on, is removed.
+
+        Raises NotFound where it is gone, BadAnswer where its record cannot be read.
+        """
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.folder.held(_uuid(uuid), _ident(ident), record.FILE))
+            found = self.stock(uuid).backups[ident]
+            if found.record is None:
+                raise errors.BadAnswer(found.trouble or f"{ident} has no record")
+            yield found.record
+
+    @contextlib.contextmanager
+    def making(self, uuid: str, ident: str, wait_s: float = WAIT_S) -> Iterator[NewBackup]:
+        """A backup that is made in the block: there when it was finished, else nothing of it.
+
+        ident: of ``ident.following``; when meanwhile another was made, InvalidInput.
+        """
+        with self.locked(uuid, wait_s):
+            self.sweep(uuid)
+            there = [one for one in self.folder.names(uuid) if idents.is_ident(one)]
+            if there and idents.number(max(there)) >= idents.number(_ident(ident)):
+                raise errors.InvalidInput(f"meanwhile {max(there)} was made: begin again")
+            new = NewBackup(self, uuid, ident)
+            self.folder.make(uuid, new.name)
+            try:
+                yield new
+            finally:
+                if not new.is_finished:
+                    self.folder.remove(uuid, new.name)
+
+    def sweep(self, uuid: str) -> None:
+        """Removes what a process that died left of a guest. Hold its lock."""
+        for one in self.folder.names(uuid):
+            if one.startswith((NEW, GONE)):
+                self.folder.remove(uuid, one)
+
+    def remove(self, uuid: str, ident: str) -> bool:
+        """Takes a backup away; False when somebody reads it. Hold the guest's lock.
+
+        What stands on it has to be gone before.
+        """
+        try:
+            with self._alone(uuid, _ident(ident)):
+                self.folder.rename(uuid, ident, to=f"{GONE}{ident}")
+        except Busy:
+            return False
+        self.folder.remove(uuid, f"{GONE}{ident}")
+        return True
+
+    @contextlib.contextmanager
+    def _alone(self, uuid: str, ident: str) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            # without a record nobody can be reading it
+            with contextlib.suppress(errors.NotFound, errors.BadAnswer):
+                stack.enter_context(self.folder.held(uuid, ident, record.FILE, alone=True))
+            yield
+
+    def mark(self, uuid: str, ident: str, found: Verified) -> None:
+        """Puts down what was found of a backup, unless it is gone. Hold the guest's lock."""
+        if self.folder.is_there(uuid, _ident(ident)):
+            self.folder.write(uuid, ident, marks.FILE, data=record.as_json(found))
+
+    def keep_image(self, image: Image, fill: Callable[[str], object]) -> str:
+        """The path of the image, which is there then. fill: writes it to a path, where it is not.
+
+        Raises BadAnswer when that has another digest.
+        """
+        self.folder.make(IMAGES)
+        with self.folder.locked(IMAGES, LOCK, wait_s=WAIT_S):
+            if image.file in self.images():
+                return self.image_path(image)
+            for one in self.folder.names(IMAGES):
+                if one.startswith(NEW):
+                    self.folder.remove(IMAGES, one)
+            new = f"{NEW}{image.sha256}"
+            self.folder.make(IMAGES, new)
+            try:
+                fill(self.folder.path(IMAGES, new, image.file))
+                if self._digest(IMAGES, new, image.file) != image.sha256:
+                    raise errors.BadAnswer(f"the image is not {image.sha256}: it was not kept")
+                self.folder.sync(IMAGES, new)
+                self.folder.bring(IMAGES, new, image.file)
+            finally:
+                self.folder.remove(IMAGES, new)
+        return self.image_path(image)
+
+    def remove_image(self, name: str) -> None:
+        """Takes an image away that no backup stands on."""
+        self.folder.remove(IMAGES, name)
+
+    def _digest(self, *parts: str) -> str:
+        digest = hashlib.sha256()
+        with self.folder.reading(*parts) as fd:
+            while block := os.read(fd, _BLOCK):
+                digest.update(block)
+        return digest.hexdigest()
+
+
+@dataclass
+class NewBackup:
+    """A backup that is being made. What is in its folder is no backup before ``finish``."""
+
+    target: Target
+    uuid: str
+    ident: str
+    is_finished: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its folder until then. From there, too, ``../PARENT/vda.qcow2`` is the parent's."""
+        return f"{NEW}{self.ident}"
+
+    def disk_path(self, target: str) -> str:
+        """Where the qcow2 of a disk is to be written."""
+        return self.target.folder.path(self.uuid, self.name, record.disk_file(target))
+
+    @contextlib.contextmanager
+    def pieces(self, target: str) -> Iterator[PiecesFile]:
+        """Takes the digests of a disk, in order, for the block."""
+        path = self.target.folder.path(self.uuid, self.name, record.pieces_file(target))
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            yield PiecesFile(file.write)
+
+    def finish(self, told: Record, definition: str) -> Record:
+        """The record, with the backup in its place.
+
+        told: all but what is known here: its name, its guest's UUID, the digest of its definition,
+        and how long its disks are. Raises BadAnswer, and then there is no backup.
+        """
+        folder, xml = self.target.folder, definition.encode("utf-8")
+        if len(xml) > record.MOST_DEFINITION_BYTES:
+            raise errors.BadAnswer("the definition is too long")
+        lengths = folder.lengths(self.uuid, self.name)
+        missing = [
+            name for disk in told.disks for name in (disk.file, disk.pieces) if name not in lengths
+        ]
+        if missing:
+            raise errors.BadAnswer(f"{missing[0]} was not written")
+        disks = tuple(replace(disk, stored_bytes=lengths[disk.file]) for disk in told.disks)
+        made = replace(
+            told,
+            ident=self.ident,
+            uuid=self.uuid,
+            disks=disks,
+            definition_sha256=hashlib.sha256(xml).hexdigest(),
+        )
+        data = record.written(made)
+        stock = self.target.stock(self.uuid)
+        for disk in disks:
+            self._fits(disk, stock)
+        folder.write(self.uuid, self.name, record.DEFINITION, data=xml)
+        folder.write(self.uuid, self.name, record.SEAL, data=record.seal(data))
+        folder.write(self.uuid, self.name, record.FILE, data=data)
+        folder.sync(self.uuid, self.name)
+        folder.rename(self.uuid, self.name, to=self.ident)
+        self.is_finished = True
+        return made
+
+    def _fits(self, disk: BackupDisk, stock: Stock) -> None:
+        """Raises BadAnswer where a disk's file is not what the record will say of it."""
+        path = self.disk_path(disk.target)
+        found = header.read(path, record.QCOW2)
+        backing = (found.backing, found.backing_format) if found.backing else None
+        wrong = None
+        if found.size_bytes != disk.size_bytes:
+            wrong = f"is of {found.size_bytes} bytes, not {disk.size_bytes}"
+        elif backing != disk.backing:
+            wrong = f"stands on {shown(backing)}, not on {disk.backing}"
+        elif found.data_file or found.snapshots or found.encrypted or found.corrupt:
+            wrong = "has a data file, a snapshot, a key, or is marked as corrupt"
+        elif disk.parent and (below := stock.wrong_disk(disk.parent, disk.target)):
+            wrong = f"would stand on {disk.parent}: {below}"
+        elif disk.image and disk.image.file not in self.target.images():
+            wrong = f"would stand on the image {disk.image.file}, which is not there"
+        if wrong:
+            raise errors.BadAnswer(f"{disk.file} of {self.ident} {wrong}")
+
+
+class PiecesFile:
+    """Digests on their way to a file. sha256 is of the file, when all were added."""
+
+    def __init__(self, write: Callable[[bytes], object]) -> None:
+        self._write = write
+        self._digest = hashlib.sha256()
+        self._end = 0
+
+    def add(self, piece: Piece) -> None:
+        """Puts a piece behind the last one."""
+        if piece.offset_bytes < self._end:
+            raise ValueError(f"the piece at {piece.offset_bytes} comes after {self._end}")
+        self._end = piece.end_bytes
+        self._digest.update(piece.line)
+        self._write(piece.line)
+
+    @property
+    def sha256(self) -> str:
+        """What the record has of it."""
+        return self._digest.hexdigest()
+
+
+def _hashed(readline: Callable[[int], bytes], update: Callable[[bytes], object]) -> Iterator[bytes]:
+    while line := readline(pieces.LONGEST_LINE):
+        update(line)
+        yield line
+
+
+def _uuid(uuid: str) -> str:
+    if not record.is_uuid(uuid):
+        raise errors.InvalidInput(f"{uuid!r} is no UUID of a guest")
+    return uuid
+
+
+def _ident(ident: str) -> str:
+    if not idents.is_ident(ident):
+        raise errors.InvalidInput(f"{ident!r} is no name of a backup")
+    return ident

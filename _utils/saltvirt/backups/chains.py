@@ -1,0 +1,177 @@
+"""Which disk of a guest can be taken as an increment, and which has to be read whole, and why.
+
+An increment is what a bitmap in the disk's own file says has changed since the backup that it is
+named for. It is good where nothing can have been written past that bitmap: so whatever is not as
+that backup left it makes the disk a whole one, and no other disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from saltvirt.backups.record import QCOW2, BackupDisk, Image
+from saltvirt.backups.stock import Stock
+
+GOOD, INCONSISTENT, DISABLED = "good", "inconsistent", "disabled"
+# as many files are opened to read the last of a chain
+CHAIN = 30
+PREFIX = "salt-virt."
+
+
+@dataclass(frozen=True)
+class DiskSeen:
+    """A disk of the guest as it is now.
+
+    target: libvirt's name. size_bytes: as the guest sees it. source: what the definition names as
+    its source, in words that stay the same as long as that does. format: of its file.
+    bitmaps: of its uppermost file, by name: GOOD (it records, consistent, on disk or in a QEMU that
+    keeps it), INCONSISTENT (QEMU died over it), DISABLED (it does not record).
+    image: the known image that its file stands on.
+    """
+
+    target: str
+    size_bytes: int
+    source: str
+    format: str = QCOW2
+    bitmaps: Mapping[str, str] = field(default_factory=dict)
+    image: Image | None = None
+
+
+@dataclass(frozen=True)
+class GuestSeen:
+    """The guest as it is now.
+
+    host: where. checkpoints: the names of those that libvirt there knows.
+    """
+
+    uuid: str
+    host: str
+    disks: tuple[DiskSeen, ...]
+    checkpoints: Collection[str] = ()
+
+
+@dataclass(frozen=True)
+class DiskPlan:
+    """How a disk is to be taken.
+
+    parent: the backup that the increment stands on, with since, libvirt's checkpoint; both None:
+    it is taken whole, and reason says why. image: what a whole one may stand on.
+    """
+
+    target: str
+    parent: str | None = None
+    since: str | None = None
+    reason: str | None = None
+    image: Image | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Is all of it read?"""
+        return self.parent is None
+
+
+@dataclass(frozen=True)
+class _Base:
+    """A disk at its target that an increment would stand on. host: where the guest was then."""
+
+    ident: str
+    host: str
+    disk: BackupDisk
+
+
+def plan(guest: GuestSeen, stock: Stock, chain: int = CHAIN, whole: bool = False) -> list[DiskPlan]:
+    """How each disk of the guest is to be taken, in the order of the guest's.
+
+    stock: what this target has of it: increments are a target's own. chain: so many backups at
+    most stand on each other, the whole one among them. whole: all are asked for so.
+    """
+    return [_disk(one, guest, stock, chain, whole) for one in guest.disks]
+
+
+def checkpoint(ident: str) -> str:
+    """The name of the checkpoint that is made with a backup."""
+    return f"{PREFIX}{ident}"
+
+
+def unneeded(checkpoints: Iterable[str], lasts: Iterable[Stock]) -> list[str]:
+    """Of a guest's checkpoints those of ours that no next increment at any target begins from.
+
+    lasts: what each of the guest's targets has. A target that cannot be asked makes the answer
+    wrong: then none may be removed.
+    """
+    needed = {
+        disk.checkpoint
+        for stock in lasts
+        if stock.last and stock.last.record
+        for disk in stock.last.record.disks
+    }
+    return [one for one in checkpoints if one.startswith(PREFIX) and one not in needed]
+
+
+def _disk(disk: DiskSeen, guest: GuestSeen, stock: Stock, chain: int, whole: bool) -> DiskPlan:
+    base, reason = _base(disk, stock)
+    if whole:
+        base, reason = None, "it was asked for"
+    if base is not None:
+        reason = next(_reasons(disk, guest, stock, base, chain), None)
+    if base is None or reason is not None:
+        return DiskPlan(disk.target, reason=reason, image=disk.image)
+    return DiskPlan(disk.target, parent=base.ident, since=base.disk.checkpoint)
+
+
+def _base(disk: DiskSeen, stock: Stock) -> tuple[_Base | None, str | None]:
+    """What an increment would stand on, or why there is nothing."""
+    last = stock.last
+    if last is None:
+        return None, "the first backup of the guest at this target"
+    if last.record is None:
+        return None, f"the last backup cannot be read: {last.trouble or 'it has no record'}"
+    taken = last.record.disk(disk.target)
+    if taken is None:
+        return None, f"the disk is not in the last backup, {last.ident}"
+    return _Base(last.ident, last.record.host, taken), None
+
+
+def _reasons(
+    disk: DiskSeen, guest: GuestSeen, stock: Stock, base: _Base, chain: int
+) -> Iterator[str]:
+    """Why the disk has to be read whole, the plainest first."""
+    taken, moved = base.disk, guest.host != base.host
+    wrong = stock.wrong_disk(base.ident, disk.target)
+    if wrong:
+        yield f"the last backup of it is not good: {wrong}"
+    if taken.size_bytes != disk.size_bytes:
+        yield f"it was resized from {taken.size_bytes} to {disk.size_bytes} bytes"
+    if not _is_same(taken, disk, guest, moved):
+        yield f"it was replaced: it was {taken.source}, it is {disk.source}"
+    if disk.format != QCOW2:
+        yield f"a disk of format {disk.format} keeps no record of what was written"
+    if taken.checkpoint is None:
+        yield "the last backup of it made no checkpoint"
+    elif taken.checkpoint not in guest.checkpoints:
+        yield f"libvirt on {guest.host} does not know the checkpoint {taken.checkpoint}"
+    elif taken.checkpoint not in disk.bitmaps:
+        how = f" since the guest moved from {base.host} to {guest.host}" if moved else ""
+        yield f"its file has no bitmap {taken.checkpoint}{how}"
+    elif disk.bitmaps[taken.checkpoint] != GOOD:
+        state = disk.bitmaps[taken.checkpoint]
+        yield f"the bitmap {taken.checkpoint} in its file is {state}"
+    length = len(stock.chain(base.ident, disk.target))
+    if chain == 1:
+        yield "chains of increments are switched off"
+    elif length >= chain:
+        yield f"{length} backups stand on each other, at most {chain} may"
+
+
+def _is_same(taken: BackupDisk, disk: DiskSeen, guest: GuestSeen, moved: bool) -> bool:
+    """Is it the disk that was taken? On another host it may lie in another folder.
+
+    All disks of a guest have bitmaps of the same names: so a name that two of them share there
+    proves nothing.
+    """
+    if taken.source == disk.source:
+        return True
+    ends = [one.source.rpartition("/")[2] for one in guest.disks]
+    end = disk.source.rpartition("/")[2]
+    return moved and taken.source.rpartition("/")[2] == end and ends.count(end) == 1

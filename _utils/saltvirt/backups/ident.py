@@ -1,0 +1,65 @@
+"""What a backup is called: ``000007-20261123T155220Z-1f3a9c2e``.
+
+A number of its guest's at its target, the time as the clock had it, and something by chance. The
+number alone orders them, so that a clock that was wrong, or was put back, changes no order; what is
+by chance keeps a name from being given twice where the last backup was removed by hand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+
+from saltvirt.errors import InvalidInput, NotFound
+from saltvirt.units import shown
+
+_IDENT = re.compile(r"[0-9]{6}-[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
+_WHEN = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})Z")
+_MOST = 999_999
+LATEST = "latest"
+
+
+def is_ident(text: object) -> bool:
+    """Is it the name of a backup?"""
+    return isinstance(text, str) and _IDENT.fullmatch(text) is not None
+
+
+def number(ident: str) -> int:
+    """Its number."""
+    return int(ident[:6])
+
+
+def following(idents: Iterable[str], when: str, chance: str) -> str:
+    """The name of the next backup of a guest.
+
+    idents: of all that are there, good or not. when: as ``2026-11-23T15:52:20Z``. chance: eight
+    hexadecimal digits. Raises InvalidInput when there is no number left.
+    """
+    after = max((number(one) for one in idents), default=0) + 1
+    if after > _MOST:
+        raise InvalidInput(f"this target has backup number {_MOST} of the guest: there is no next")
+    time = _WHEN.sub(r"\1\2\3T\4\5\6Z", when)
+    found = f"{after:06d}-{time}-{chance}"
+    if not is_ident(found):
+        raise ValueError(found)
+    return found
+
+
+def find(idents: Collection[str], asked: object) -> str:
+    """The backup that a person means: its name, its number, or ``latest``.
+
+    idents: of one guest. Raises NotFound, and InvalidInput where several have that number.
+    """
+    text = str(asked).strip()
+    if not idents:
+        raise NotFound("there is no backup of it")
+    if text == LATEST:
+        return max(idents)
+    if text in idents:
+        return text
+    same = [one for one in idents if text.isascii() and text.isdigit() and number(one) == int(text)]
+    if len(same) > 1:
+        raise InvalidInput(f"{', '.join(sorted(same))} have this number: give the whole name")
+    if not same:
+        raise NotFound(f"there is no backup {shown(text)} of it; the newest is {max(idents)}")
+    return same[0]

@@ -1,0 +1,39 @@
+"""What was found when a backup was read back: ``verified.json``, beside its record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from saltvirt.backups import record
+from saltvirt.errors import BadAnswer
+from saltvirt.wire import Fact
+
+FILE = "verified.json"
+
+
+@dataclass(frozen=True)
+class Verified(Fact):
+    """What the last verification found.
+
+    when: as in a record. broken: name of a disk to what is wrong with it; "" is the definition.
+    disks: the names of those that were read.
+    """
+
+    when: str
+    disks: tuple[str, ...] = ()
+    broken: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_good(self) -> bool:
+        """Was nothing wrong?"""
+        return not self.broken
+
+
+def parse(data: bytes, whose: str) -> Verified:
+    """The mark in the bytes of a file. Raises BadAnswer."""
+    found = Verified.from_answer(record.plain_data(data, whose), whose)
+    try:
+        record.moment(found.when)
+    except ValueError:
+        raise BadAnswer(f"{whose}: when is no time") from None
+    return found

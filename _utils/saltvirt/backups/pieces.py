@@ -1,0 +1,89 @@
+"""The digests of what was read of a disk, piece by piece: ``OFFSET LENGTH SHA256`` a line.
+
+A piece is what the guest would read there; ``zero`` in the digest's place says that it is nothing
+but zeros. The pieces of a disk that was taken whole are all of it, but for one that stands on an
+image; those of an increment are what had changed. They stand in order and do not overlap.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from saltvirt.errors import BadAnswer
+from saltvirt.units import shown
+
+# a reader has one piece in memory; zeros are not read into it
+MOST_BYTES = 16 * 1024**2
+LONGEST_LINE = 128
+ZERO = "zero"
+_LINE = re.compile(rb"(0|[1-9][0-9]{0,18}) ([1-9][0-9]{0,18}) ([0-9a-f]{64}|zero)\n")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """length_bytes of a disk from offset_bytes on. sha256: its digest, or ZERO."""
+
+    offset_bytes: int
+    length_bytes: int
+    sha256: str
+
+    @property
+    def end_bytes(self) -> int:
+        """Where the next one can begin."""
+        return self.offset_bytes + self.length_bytes
+
+    @property
+    def line(self) -> bytes:
+        """As it stands in the file."""
+        return f"{self.offset_bytes} {self.length_bytes} {self.sha256}\n".encode("ascii")
+
+    def is_of(self, data: bytes) -> bool:
+        """Are these its bytes?"""
+        if len(data) != self.length_bytes:
+            return False
+        if self.sha256 == ZERO:
+            return not any(data)
+        return hashlib.sha256(data).hexdigest() == self.sha256
+
+
+def of(offset_bytes: int, data: bytes) -> Piece:
+    """The piece of bytes that were read, at most MOST_BYTES of them."""
+    return Piece(offset_bytes, len(data), hashlib.sha256(data).hexdigest())
+
+
+def zeros(offset_bytes: int, length_bytes: int) -> Piece:
+    """The piece where nothing but zeros is, however long."""
+    return Piece(offset_bytes, length_bytes, ZERO)
+
+
+def read(lines: Iterable[bytes], size_bytes: int, whole: bool, whose: str) -> Iterator[Piece]:
+    """The pieces in the lines of a file.
+
+    size_bytes: of the disk. whole: they have to be all of it. whose: which disk's.
+    Raises BadAnswer, in the middle, too: what was read until then is good for nothing then.
+    """
+    end = 0
+    for line in lines:
+        match = _LINE.fullmatch(line)
+        if not match:
+            raise BadAnswer(f"{whose}: {shown(line[:LONGEST_LINE])} is no line of a piece")
+        one = Piece(int(match[1]), int(match[2]), match[3].decode("ascii"))
+        _follows(one, end, whole, whose)
+        end = one.end_bytes
+        if end > size_bytes:
+            raise BadAnswer(f"{whose}: the piece at {one.offset_bytes} is behind the disk's end")
+        yield one
+    if whole and end != size_bytes:
+        raise BadAnswer(f"{whose}: from {end} on there is no piece of {size_bytes} bytes")
+
+
+def _follows(one: Piece, end: int, whole: bool, whose: str) -> None:
+    if one.offset_bytes < end:
+        raise BadAnswer(f"{whose}: the piece at {one.offset_bytes} overlaps the one before")
+    if whole and one.offset_bytes > end:
+        raise BadAnswer(f"{whose}: from {end} to {one.offset_bytes} there is no piece")
+    if one.length_bytes > MOST_BYTES and one.sha256 != ZERO:
+        raise BadAnswer(f"{whose}: the piece at {one.offset_bytes} is too long")

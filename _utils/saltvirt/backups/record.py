@@ -1,0 +1,276 @@
+"""The record of a backup: what was taken of which guest, when, by whom, how consistent.
+
+``record.json`` is written once, with the backup, and never changed. What is read is taken for what
+anybody may have written: each text is of a shape that can do no harm as a part of a path, a line in
+a terminal, or a name at libvirt.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from saltvirt import errors, names
+from saltvirt.backups import ident
+from saltvirt.errors import BadAnswer
+from saltvirt.units import shown
+from saltvirt.wire import Fact
+
+FORMAT = 1
+FILE = "record.json"
+SEAL = "record.sha256"
+DEFINITION = "domain.xml"
+# no record of a guest with 256 disks is longer
+MOST_BYTES = 1024**2
+MOST_DEFINITION_BYTES = 4 * 1024**2
+MOST_DISKS = 256
+
+FROZEN, CRASH, STOPPED = "frozen", "crash", "stopped"
+CONSISTENCIES = (FROZEN, CRASH, STOPPED)
+RAW, QCOW2 = "raw", "qcow2"
+
+_UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_SHA256 = re.compile("[0-9a-f]{64}")
+_TARGET = re.compile("[A-Za-z][A-Za-z0-9]{0,31}")
+_CHECKPOINT = re.compile("[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+_MINION = re.compile(r"[^/\x00-\x20\x7f]{1,255}")
+_LINE = re.compile("[^\\x00-\\x1f\\x7f-\\x9f\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]{0,1000}")
+_VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+~:_-]{0,63}")
+
+
+@dataclass(frozen=True)
+class Image(Fact):
+    """An image that disks stand on, kept once for all guests: ``images/SHA256.FORMAT``.
+
+    sha256: of the file. format: raw, or qcow2 without a backing file.
+    """
+
+    sha256: str
+    format: str
+
+    @property
+    def file(self) -> str:
+        """Its name in the folder of images."""
+        return f"{self.sha256}.{self.format}"
+
+
+@dataclass(frozen=True)
+class BackupDisk(Fact):
+    """A disk of a backup.
+
+    target: libvirt's name of it. size_bytes: as the guest sees it. source: what the definition
+    named as its source. pieces_sha256: of the file with the digests of its pieces. parent: the
+    backup that its file is an overlay on; None: it was taken whole. reason: why it was.
+    checkpoint: libvirt's, from which the next increment can be had; None: of none.
+    image: what a whole one stands on. stored_bytes: the length of its file.
+    """
+
+    target: str
+    size_bytes: int
+    source: str
+    pieces_sha256: str
+    parent: str | None = None
+    reason: str | None = None
+    checkpoint: str | None = None
+    image: Image | None = None
+    stored_bytes: int = 0
+
+    @property
+    def file(self) -> str:
+        """The qcow2, in the folder of its backup."""
+        return disk_file(self.target)
+
+    @property
+    def pieces(self) -> str:
+        """The digests of what was read of it, beside it."""
+        return pieces_file(self.target)
+
+    @property
+    def backing(self) -> tuple[str, str] | None:
+        """(name in its qcow2, format) of what that is an overlay on."""
+        if self.parent is not None:
+            return f"../{self.parent}/{self.file}", QCOW2
+        return (f"../../images/{self.image.file}", self.image.format) if self.image else None
+
+
+@dataclass(frozen=True)
+class Record(Fact):
+    """A backup.
+
+    when: by the clock of the machine that has the target, as ``2026-11-23T15:52:20Z``. by: who
+    asked for it. host: where the guest was. qemu_img: the version that wrote the disks.
+    definition_sha256: of domain.xml.
+    """
+
+    ident: str
+    guest: str
+    uuid: str
+    when: str
+    by: str
+    host: str
+    consistency: str
+    qemu_img: str
+    definition_sha256: str
+    disks: tuple[BackupDisk, ...]
+    format: int = FORMAT
+
+    def disk(self, target: str) -> BackupDisk | None:
+        """Its disk of that name."""
+        return next((one for one in self.disks if one.target == target), None)
+
+    @property
+    def parents(self) -> set[str]:
+        """The backups without which this one cannot be read, the nearest of each disk."""
+        return {one.parent for one in self.disks if one.parent is not None}
+
+
+def disk_file(target: str) -> str:
+    """The name of a disk's file in the folder of its backup."""
+    return f"{target}.qcow2"
+
+
+def pieces_file(target: str) -> str:
+    """The name of the file with its digests."""
+    return f"{target}.pieces"
+
+
+def is_uuid(text: object) -> bool:
+    """Is it a UUID as libvirt writes it?"""
+    return isinstance(text, str) and _UUID.fullmatch(text) is not None
+
+
+def is_sha256(text: object) -> bool:
+    """Is it a SHA-256, as hexadecimal digits?"""
+    return isinstance(text, str) and _SHA256.fullmatch(text) is not None
+
+
+def moment(when: str) -> datetime.datetime:
+    """A time of a record. Raises ValueError."""
+    found = datetime.datetime.strptime(when, "%Y-%m-%dT%H:%M:%SZ")
+    return found.replace(tzinfo=datetime.timezone.utc)
+
+
+def written(record: Record, whose: str = "the new record") -> bytes:
+    """The bytes of record.json. Raises BadAnswer for what could not be read again."""
+    check(record, whose)
+    told = as_json(record)
+    if len(told) > MOST_BYTES:
+        raise BadAnswer(f"{whose}: it is longer than {MOST_BYTES} bytes")
+    return told
+
+
+def as_json(fact: Fact) -> bytes:
+    """The bytes of a file that has it."""
+    return json.dumps(fact.to_answer(), indent=1, sort_keys=True).encode("ascii") + b"\n"
+
+
+def seal(data: bytes) -> bytes:
+    """What is in record.sha256, as sha256sum writes it."""
+    return f"{hashlib.sha256(data).hexdigest()}  {FILE}\n".encode("ascii")
+
+
+def parse(data: bytes, whose: str, sealed: bytes | None = None) -> Record:
+    """The record in the bytes of a file.
+
+    whose: which file. sealed: what is in record.sha256; None: nobody looks.
+    Raises BadAnswer, which says what of it is wrong.
+    """
+    if len(data) > MOST_BYTES:
+        raise BadAnswer(f"{whose}: it is longer than {MOST_BYTES} bytes")
+    if sealed is not None and sealed != seal(data):
+        raise BadAnswer(f"{whose}: it is not what {SEAL} was made of")
+    found = Record.from_answer(plain_data(data, whose), whose)
+    check(found, whose)
+    return found
+
+
+def plain_data(data: bytes, whose: str) -> object:
+    """The JSON in a file of anybody's. Raises BadAnswer."""
+    try:
+        found = json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError):
+        raise BadAnswer(f"{whose}: it is no JSON") from None
+    if isinstance(found, Mapping) and found.get("format", FORMAT) != FORMAT:
+        raise BadAnswer(f"{whose}: it is of format {shown(found['format'])}, this reads {FORMAT}")
+    return found
+
+
+def check(record: Record, whose: str) -> None:
+    """Raises BadAnswer where something is not as a backup has it."""
+    wanted = {
+        "ident": ident.is_ident(record.ident),
+        "guest": _is_guest(record.guest),
+        "uuid": is_uuid(record.uuid),
+        "when": _is_moment(record.when),
+        "by": _LINE.fullmatch(record.by),
+        "host": _MINION.fullmatch(record.host) and record.host not in (".", ".."),
+        "consistency": record.consistency in CONSISTENCIES,
+        "qemu_img": _VERSION.fullmatch(record.qemu_img),
+        "definition_sha256": is_sha256(record.definition_sha256),
+        "format": record.format == FORMAT,
+    }
+    for key, good in wanted.items():
+        if not good:
+            raise BadAnswer(f"{whose}: {key} cannot be {shown(getattr(record, key))}")
+    if len(record.disks) > MOST_DISKS:
+        raise BadAnswer(f"{whose}: it has more than {MOST_DISKS} disks")
+    for disk in record.disks:
+        _check_disk(disk, record.ident, whose)
+    # a file system that knows no letter's case would have one file of two disks
+    for target, times in Counter(disk.target.lower() for disk in record.disks).items():
+        if times > 1:
+            raise BadAnswer(f"{whose}: disk {target} is there twice")
+
+
+def _check_disk(disk: BackupDisk, of: str, whose: str) -> None:
+    wanted = {
+        "target": _TARGET.fullmatch(disk.target),
+        "size_bytes": disk.size_bytes > 0,
+        "source": _LINE.fullmatch(disk.source),
+        "pieces_sha256": is_sha256(disk.pieces_sha256),
+        "parent": disk.parent is None or (ident.is_ident(disk.parent) and _before(disk.parent, of)),
+        "reason": _is_reason(disk),
+        "checkpoint": disk.checkpoint is None or _CHECKPOINT.fullmatch(disk.checkpoint),
+        "image": disk.image is None or (disk.parent is None and _is_image(disk.image)),
+    }
+    for key, good in wanted.items():
+        if not good:
+            raise BadAnswer(
+                f"{whose}: disk {shown(disk.target)}: {key} cannot be {shown(getattr(disk, key))}"
+            )
+
+
+def _is_reason(disk: BackupDisk) -> bool:
+    """A whole one has one, an increment none."""
+    if disk.reason is None or disk.parent is not None:
+        return disk.reason is None and disk.parent is not None
+    return _LINE.fullmatch(disk.reason) is not None
+
+
+def _before(parent: str, of: str) -> bool:
+    """Nothing stands on itself, nor on what came later: so no chain of files is a ring."""
+    return ident.number(parent) < ident.number(of)
+
+
+def _is_image(image: Image) -> bool:
+    return is_sha256(image.sha256) and image.format in (RAW, QCOW2)
+
+
+def _is_guest(name: str) -> bool:
+    try:
+        names.there(name)
+    except errors.InvalidInput:
+        return False
+    return len(name.encode("utf-8", "replace")) <= 255 and _LINE.fullmatch(name) is not None
+
+
+def _is_moment(when: str) -> bool:
+    try:
+        return len(when) == 20 and bool(moment(when))
+    except ValueError:
+        return False

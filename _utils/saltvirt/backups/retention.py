@@ -1,0 +1,137 @@
+"""Which backups of a guest stay at a target, and which may be removed.
+
+Nothing is ever merged: what a backup that stays stands on stays with it, and goes when the last of
+them goes. That costs at most one chain's increments, and no byte of a backup that is good is ever
+written again.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, fields
+
+from saltvirt.backups import record
+from saltvirt.backups.stock import Stock
+
+
+@dataclass(frozen=True)
+class Retention:
+    """So many stay: of the last ones; and the last of so many hours, days, weeks (from Monday),
+    months and years that have one, in UTC. With nothing but zeros all stay."""
+
+    last: int = 0
+    hourly: int = 0
+    daily: int = 0
+    weekly: int = 0
+    monthly: int = 0
+    yearly: int = 0
+
+    @property
+    def is_set(self) -> bool:
+        """Is anything to be removed at all?"""
+        return any(getattr(self, field.name) for field in fields(self))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """stays: whether a backup does, and the words why, or why not."""
+
+    ident: str
+    stays: bool
+    why: str
+
+
+def _week(at: datetime.datetime) -> str:
+    year, week, _ = at.isocalendar()
+    return f"{year}-{week}"
+
+
+_PERIODS: dict[str, Callable[[datetime.datetime], str]] = {
+    "hourly": lambda at: at.strftime("%Y-%m-%dT%H"),
+    "daily": lambda at: at.strftime("%Y-%m-%d"),
+    "weekly": _week,
+    "monthly": lambda at: at.strftime("%Y-%m"),
+    "yearly": lambda at: at.strftime("%Y"),
+}
+
+
+def judge(stock: Stock, retention: Retention, held: Collection[str] = ()) -> list[Verdict]:
+    """What becomes of each backup of a guest, the newest first: in this order they are removed.
+
+    held: those that somebody reads. One that is not good takes no good one's place, and goes when
+    a newer one is good. What cannot be read stays, with all that is older, as it may stand on that.
+    """
+    good = stock.good
+    stays = {ident: f"among the {why}" for ident, why in _wanted(stock, good, retention)}
+    if good:
+        stays.setdefault(good[-1], "the newest good one")
+    if not retention.is_set:
+        stays.update({one: "retention is not set" for one in stock.backups if one not in stays})
+    for ident, why in _unjudged(stock, good, held):
+        stays.setdefault(ident, why)
+    for ident in sorted(stays, reverse=True):
+        for below in stock.needs(ident):
+            stays.setdefault(below, f"{ident} stands on it")
+    return [
+        Verdict(one, one in stays, stays.get(one) or _why_not(stock, one))
+        for one in sorted(stock.backups, reverse=True)
+    ]
+
+
+def _wanted(stock: Stock, good: list[str], retention: Retention) -> list[tuple[str, str]]:
+    """(name, which rule) of those that a rule wants, the first rule of each."""
+    newest_first = good[::-1]
+    found = [(one, f"last {retention.last}") for one in newest_first[: retention.last]]
+    for rule, period in _PERIODS.items():
+        left, before = getattr(retention, rule), None
+        for one in newest_first:
+            at = stock.backups[one].record
+            here = period(record.moment(at.when)) if at else None
+            # by the order of the backups, not of their clocks: one from 2099 ages as all do
+            if left and here != before:
+                found.append((one, f"{getattr(retention, rule)} {rule}"))
+                left, before = left - 1, here
+    known: dict[str, str] = {}
+    for one, why in found:
+        known.setdefault(one, why)
+    return list(known.items())
+
+
+def _unjudged(stock: Stock, good: list[str], held: Collection[str]) -> list[tuple[str, str]]:
+    """(name, why) of those that stay because nobody can tell, or because they are in use."""
+    found = [(one, "it is being read") for one in stock.backups if one in held]
+    unread = [one.ident for one in stock.backups.values() if one.record is None]
+    by_hand = "its record cannot be read: look at it, and remove it by hand"
+    found += [(one, by_hand) for one in unread]
+    if unread:
+        found += [
+            (one, f"{unread[-1]}, which cannot be read, may stand on it")
+            for one in stock.backups
+            if one < unread[-1]
+        ]
+    newest = good[-1] if good else ""
+    found += [(one, "no newer one is good") for one in stock.backups if one > newest]
+    return found
+
+
+def _why_not(stock: Stock, ident: str) -> str:
+    wrong = stock.wrong(ident)
+    return f"it is not good: {wrong}" if wrong else "no rule keeps it"
+
+
+def unused_images(images: Collection[str], stocks: Collection[Stock]) -> list[str]:
+    """Of the files in the folder of images those that no backup of any guest stands on.
+
+    stocks: of every guest at the target. With one record that cannot be read all of them stay.
+    """
+    if any(one.record is None for stock in stocks for one in stock):
+        return []
+    used = {
+        disk.image.file
+        for stock in stocks
+        for record_ in stock.records
+        for disk in record_.disks
+        if disk.image
+    }
+    return sorted(set(images) - used)

@@ -1,0 +1,138 @@
+"""What a target has of one guest, and what of it is good.
+
+A disk of a backup is good when its record could be read, its file is there and so long as it was,
+nothing was found broken when it was last read back, and all that is true of what it stands on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from saltvirt.backups.marks import Verified
+from saltvirt.backups.record import BackupDisk, Record
+
+
+@dataclass(frozen=True)
+class Backup:
+    """A backup as it lies at its target.
+
+    record: None where it cannot be read; trouble says why. lengths: the files of its folder that
+    belong to its disks and how long each is. verified: None: it was never read back.
+    """
+
+    ident: str
+    record: Record | None = None
+    trouble: str | None = None
+    lengths: Mapping[str, int] = field(default_factory=dict)
+    verified: Verified | None = None
+
+
+class Stock:
+    """The backups of one guest at one target.
+
+    images: the names of the files in the target's folder of images.
+    """
+
+    def __init__(self, backups: Iterable[Backup], images: Collection[str] = ()) -> None:
+        self.backups = {one.ident: one for one in sorted(backups, key=lambda one: one.ident)}
+        self._images = images
+        self._wrong: dict[tuple[str, str], str | None] = {}
+
+    def __iter__(self) -> Iterator[Backup]:
+        return iter(self.backups.values())
+
+    @property
+    def records(self) -> list[Record]:
+        """Those that can be read, the oldest first."""
+        return [one.record for one in self.backups.values() if one.record]
+
+    @property
+    def last(self) -> Backup | None:
+        """The newest, good or not."""
+        return self.backups[max(self.backups)] if self.backups else None
+
+    def chain(self, ident: str, target: str) -> list[tuple[str, BackupDisk]]:
+        """The disk of that name and what it stands on, itself first, as far as it is there."""
+        found, at = [], ident
+        while at is not None:
+            backup = self.backups.get(at)
+            disk = backup.record.disk(target) if backup and backup.record else None
+            if disk is None:
+                break
+            found.append((at, disk))
+            # a record's own check sees to it that a parent has a smaller number
+            at = disk.parent  # type: ignore[assignment]
+        return found
+
+    def wrong_disk(self, ident: str, target: str) -> str | None:
+        """What is wrong with that disk of that backup; None: nothing is known to be."""
+        known = self._wrong
+        if (ident, target) not in known:
+            chain = self.chain(ident, target)
+            known[ident, target] = self._own(ident, target)
+            # from the oldest on, so that a long chain is no deep recursion
+            for at, disk in reversed(chain):
+                own = self._own(at, target)
+                below = self._below(disk, target)
+                known[at, target] = own or below
+        return known[ident, target]
+
+    def _below(self, disk: BackupDisk, target: str) -> str | None:
+        if disk.parent is None:
+            missing = disk.image and disk.image.file not in self._images
+            return f"the image {disk.image.file} is gone" if disk.image and missing else None
+        if (disk.parent, target) not in self._wrong:
+            self._wrong[disk.parent, target] = self._own(disk.parent, target)
+        wrong = self._wrong[disk.parent, target]
+        if wrong is None:
+            parent = self.backups[disk.parent].record
+            of = parent.disk(target) if parent else None
+            if of and of.size_bytes != disk.size_bytes:
+                wrong = "it has another size"
+        return f"{disk.parent}, which it stands on: {wrong}" if wrong else None
+
+    def _own(self, ident: str, target: str) -> str | None:
+        """What is wrong with the disk itself, whatever it stands on."""
+        backup = self.backups.get(ident)
+        if backup is None or backup.record is None:
+            return (backup.trouble or "it has no record") if backup else "it is gone"
+        disk = backup.record.disk(target)
+        if disk is None:
+            return f"it has no disk {target}"
+        if backup.verified and target in backup.verified.broken:
+            return backup.verified.broken[target]
+        gone = [name for name in (disk.file, disk.pieces) if name not in backup.lengths]
+        return f"{gone[0]} is gone" if gone else _other_length(disk, backup.lengths[disk.file])
+
+    def wrong(self, ident: str) -> str | None:
+        """What is wrong with a backup, of its disks the first; None: it is good."""
+        backup = self.backups[ident]
+        if backup.record is None:
+            return backup.trouble or "it has no record"
+        if backup.verified and "" in backup.verified.broken:
+            return backup.verified.broken[""]
+        for disk in backup.record.disks:
+            found = self.wrong_disk(ident, disk.target)
+            if found:
+                return f"{disk.target}: {found}"
+        return None
+
+    @property
+    def good(self) -> list[str]:
+        """The names of those that are, the oldest first."""
+        return [one for one in self.backups if self.wrong(one) is None]
+
+    def needs(self, ident: str) -> set[str]:
+        """All the backups without which that one cannot be read, however far below; not itself."""
+        record = self.backups[ident].record
+        disks = record.disks if record else ()
+        found = {at for disk in disks for at, _ in self.chain(ident, disk.target)}
+        found |= {disk.parent for disk in disks if disk.parent}
+        return (found - {ident}) & set(self.backups)
+
+
+def _other_length(disk: BackupDisk, length: int) -> str | None:
+    if length == disk.stored_bytes:
+        return None
+    return f"{disk.file} has {length} bytes, it had {disk.stored_bytes}"

@@ -1,0 +1,368 @@
+"""Backups in a target's folder, as real qcow2 files: whole or not there, whatever happens."""
+
+import contextlib
+import hashlib
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from saltvirt import errors
+from saltvirt.backuphost import target as targets
+from saltvirt.backuphost.folder import Busy, Folder
+from saltvirt.backups import chains, ident, pieces, record
+from saltvirt.backups.marks import Verified
+from saltvirt.backups.record import BackupDisk, Image, Record
+
+pytestmark = pytest.mark.skipif(not os.path.exists("/usr/bin/qemu-img"), reason="no qemu-img")
+
+UUID = "b7d1f0a2-52a3-4c0e-9d53-0f8f6e1f4d11"
+XML = "<domain><name>web1</name></domain>"
+MIB = 2**20
+SIZE = 4 * MIB
+
+
+def qemu_img(*argv):
+    return subprocess.run(["qemu-img", *argv], check=True, capture_output=True, text=True).stdout
+
+
+def qemu_io(path, *commands):
+    argv = [part for one in commands for part in ("-c", one)]
+    subprocess.run(["qemu-io", "-f", "qcow2", *argv, path], check=True, capture_output=True)
+
+
+class Guest:
+    """A disk that is written to, and what it was at each backup."""
+
+    def __init__(self, folder):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self.target = targets.Target(str(folder))
+        self.now = bytearray(SIZE)
+        self.changed = set()
+        self.images = {}
+
+    def write(self, number, byte):
+        """One of the disk's 64 clusters of 64 KiB."""
+        self.now[number * 65536 : (number + 1) * 65536] = bytes([byte]) * 65536
+        self.changed.add(number)
+
+    def new_ident(self):
+        stock = self.target.stock(UUID)
+        return ident.following(stock.backups, "2026-11-23T15:52:20Z", "0" * 8)
+
+    def back_up(self, whole=False, made=None):
+        made, last = made or self.new_ident(), self.target.stock(UUID).last
+        parent = None if whole or last is None else last.ident
+        numbers = sorted(self.changed) if parent else range(64)
+        with self.target.making(UUID, made) as new:
+            taken = disk(made, parent)
+            path = new.disk_path("vda")
+            below = ["-b", taken.backing[0], "-F", taken.backing[1]] if parent else []
+            qemu_img("create", "-q", "-f", "qcow2", *below, path, str(SIZE))
+            writes = []
+            with new.pieces("vda") as file:
+                for number in numbers:
+                    at = number * 65536
+                    data = bytes(self.now[at : at + 65536])
+                    file.add(pieces.of(at, data))
+                    writes.append(f"write -q -P {data[0]} {at} 65536")
+            qemu_io(path, *writes)
+            new.finish(told([disk(made, parent, file.sha256)]), XML)
+        self.changed.clear()
+        self.images[made] = bytes(self.now)
+        return made
+
+    def restored(self, made, folder):
+        """What a person gets with qemu-img alone."""
+        out = folder / "restored.raw"
+        path = f"{self.target.folder.root}/{UUID}/{made}/vda.qcow2"
+        qemu_img("convert", "-O", "raw", path, str(out))
+        return out.read_bytes()
+
+
+def disk(made, parent=None, digest="a" * 64, **other):
+    reason = None if parent else "the first"
+    given = {"parent": parent, "reason": reason, "checkpoint": chains.checkpoint(made)}
+    return BackupDisk("vda", SIZE, "file /srv/web1.qcow2", digest, **{**given, **other})
+
+
+def told(disks, **other):
+    given = {
+        "ident": "",
+        "guest": "web1",
+        "uuid": "",
+        "when": "2026-11-23T15:52:20Z",
+        "by": "root",
+        "host": "hv1",
+        "consistency": record.CRASH,
+        "qemu_img": "7.2.22",
+        "definition_sha256": "",
+        "disks": tuple(disks),
+    }
+    return Record(**{**given, **other})
+
+
+@pytest.fixture
+def guest(tmp_path):
+    return Guest(tmp_path / "target")
+
+
+def assert_whole(guest, tmp_path):
+    """Whatever is listed as good is what the disk was then."""
+    stock = guest.target.stock(UUID)
+    for one in stock.good:
+        assert guest.restored(one, tmp_path) == guest.images[one], one
+    return stock.good
+
+
+def test_a_chain_is_restored_by_qemu_img_alone_bit_for_bit(guest, tmp_path):
+    made = [guest.back_up()]
+    for number, byte in ((3, 1), (63, 2), (3, 3), (0, 4)):
+        guest.write(number, byte)
+        made.append(guest.back_up())
+    assert guest.target.stock(UUID).good == made
+    assert assert_whole(guest, tmp_path) == made
+    assert len(set(guest.images.values())) == 5
+
+
+def test_also_where_the_folder_was_carried_elsewhere(guest, tmp_path):
+    guest.back_up()
+    guest.write(3, 7)
+    made = guest.back_up()
+    guest.target.folder.root = str((tmp_path / "target").rename(tmp_path / "elsewhere"))
+    assert guest.restored(made, tmp_path) == guest.images[made]
+
+
+def test_what_a_person_finds_there(guest):
+    made = guest.back_up()
+    folder = Path(guest.target.folder.root, UUID, made)
+    assert sorted(one.name for one in folder.iterdir()) == [
+        "domain.xml", "record.json", "record.sha256", "vda.pieces", "vda.qcow2",
+    ]  # fmt: skip
+    subprocess.run(["sha256sum", "--quiet", "-c", "record.sha256"], cwd=folder, check=True)
+    data = json.loads((folder / "record.json").read_text())
+    assert data["definition_sha256"] == hashlib.sha256(XML.encode()).hexdigest()
+    assert folder.stat().st_mode & 0o77 == 0
+    [found] = guest.target.stock(UUID).records
+    assert guest.target.definition(found) == XML
+    assert len(list(guest.target.pieces(found, found.disks[0]))) == 64
+    assert guest.target.guests() == [UUID]
+
+
+def test_one_that_fails_leaves_nothing(guest):
+    with pytest.raises(ZeroDivisionError), guest.target.making(UUID, guest.new_ident()) as new:
+        Path(new.disk_path("vda")).write_bytes(b"x")
+        raise ZeroDivisionError
+    assert guest.target.folder.names(UUID) == [".lock"]
+    assert guest.target.stock(UUID).last is None
+
+
+def unfit(guest, make, **other):
+    made = guest.new_ident()
+    with guest.target.making(UUID, made) as new:
+        make(new.disk_path("vda"))
+        with new.pieces("vda"):
+            pass
+        new.finish(told([disk(made, **other)]), XML)
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        ([str(SIZE + MIB)], "is of 5242880 bytes, not 4194304"),
+        (["-u", "-b", "/etc/shadow", "-F", "raw", str(SIZE)], "stands on .*/etc/shadow"),
+        (["-o", "data_file=x.raw", str(SIZE)], "has a data file"),
+    ],
+)
+def test_a_file_that_the_record_does_not_tell_of_is_no_backup(guest, argv, words, tmp_path):
+    *options, size = argv
+
+    def make(path):
+        subprocess.run(
+            ["qemu-img", "create", "-q", "-f", "qcow2", *options, path, size],
+            check=True, capture_output=True, cwd=tmp_path,
+        )  # fmt: skip
+
+    with pytest.raises(errors.BadAnswer, match=words):
+        unfit(guest, make)
+    assert guest.target.folder.names(UUID) == [".lock"]
+
+
+def test_a_file_that_was_not_written_is_no_backup(guest):
+    with pytest.raises(errors.BadAnswer, match=r"vda\.qcow2 was not written"):
+        unfit(guest, lambda path: None)
+
+
+def test_an_increment_on_what_is_broken_is_no_backup(guest):
+    below = guest.back_up()
+    guest.target.mark(UUID, below, Verified("2026-11-23T15:52:20Z", ("vda",), {"vda": "wrong"}))
+    with pytest.raises(errors.BadAnswer, match=f"would stand on {below}: wrong"):
+        guest.back_up()
+
+
+def test_two_at_once(guest):
+    one = guest.new_ident()
+    busy = pytest.raises(Busy, match="somebody else is at work on")
+    with guest.target.making(UUID, one), busy, guest.target.making(UUID, one, wait_s=0):
+        pass
+    guest.back_up(made=one)
+    late = pytest.raises(errors.InvalidInput, match=f"meanwhile {one} was made")
+    with late, guest.target.making(UUID, one):
+        pass
+
+
+def test_one_that_is_read_is_not_removed(guest):
+    made = guest.back_up()
+    with guest.target.using(UUID, made) as found:
+        assert found.ident == made
+        with guest.target.using(UUID, made), guest.target.locked(UUID):
+            assert not guest.target.remove(UUID, made)
+    assert guest.target.remove(UUID, made)
+    assert guest.target.folder.names(UUID) == [".lock"]
+    with pytest.raises(errors.NotFound), guest.target.using(UUID, made):
+        pass
+
+
+# what others left there
+
+
+def spoil_json(folder):
+    (folder / "record.json").write_text("{")
+
+
+def spoil_seal(folder):
+    text = (folder / "record.json").read_text()
+    (folder / "record.json").write_text(text.replace("web1", "web2"))
+
+
+def spoil_link(folder):
+    (folder / "record.json").rename(folder / "x")
+    (folder / "record.json").symlink_to("x")
+
+
+def spoil_fifo(folder):
+    (folder / "record.json").unlink()
+    os.mkfifo(folder / "record.json")
+
+
+def spoil_size(folder):
+    (folder / "record.json").write_bytes(b" " * 10 * MIB)
+
+
+def spoil_missing(folder):
+    (folder / "record.json").unlink()
+
+
+def spoil_folder(folder):
+    (folder / "record.json").unlink()
+    (folder / "record.json").mkdir()
+
+
+def spoil_disk(folder):
+    os.truncate(folder / "vda.qcow2", 1000)
+
+
+def spoil_disk_link(folder):
+    (folder / "vda.qcow2").rename(folder / "x")
+    (folder / "vda.qcow2").symlink_to("x")
+
+
+def spoil_pieces(folder):
+    (folder / "vda.pieces").unlink()
+
+
+def spoil_mark(folder):
+    (folder / "verified.json").write_text('{"when": "never"')
+
+
+SPOILED = [value for name, value in globals().items() if name.startswith("spoil_")]
+
+
+@pytest.mark.parametrize("spoil", SPOILED, ids=lambda spoil: spoil.__name__)
+def test_what_is_spoiled_is_not_good_and_no_other_is_harmed(guest, spoil, tmp_path):
+    first, second = guest.back_up(), guest.back_up(whole=True)
+    spoil(Path(guest.target.folder.root, UUID, second))
+    stock = guest.target.stock(UUID)
+    assert stock.good == [first]
+    assert "\n" not in stock.wrong(second)
+    assert_whole(guest, tmp_path)
+    unread = contextlib.suppress(errors.BadAnswer, errors.NotFound)
+    with unread, guest.target.using(UUID, second):
+        pass
+    # the next is a whole one
+    seen = chains.DiskSeen("vda", SIZE, "file /srv/web1.qcow2",
+                           bitmaps={chains.checkpoint(second): chains.GOOD})  # fmt: skip
+    one = chains.GuestSeen(UUID, "hv1", (seen,), [chains.checkpoint(second)])
+    assert chains.plan(one, stock)[0].is_whole
+    # and it can be removed
+    assert guest.target.remove(UUID, second)
+    assert sorted(guest.target.stock(UUID).backups) == [first]
+
+
+def test_a_backup_under_another_guests_or_another_name_is_none(guest, tmp_path):
+    first = guest.back_up()
+    folder = Path(guest.target.folder.root)
+    other = UUID.replace("b7", "c7")
+    subprocess.run(["cp", "-a", folder / UUID, folder / other], check=True)
+    assert guest.target.stock(other).good == []
+    assert "is of another backup" in guest.target.stock(other).wrong(first)
+
+
+@pytest.mark.parametrize("uuid", ["..", "../x", "", "x", UUID.upper(), f"{UUID}\n"])
+def test_no_place_outside_is_looked_at(guest, uuid):
+    with pytest.raises(errors.InvalidInput):
+        guest.target.stock(uuid)
+
+
+def test_no_link_is_followed(guest, tmp_path):
+    made = guest.back_up()
+    folder = Path(guest.target.folder.root)
+    (folder / UUID).rename(tmp_path / "x")
+    (folder / UUID).symlink_to(tmp_path / "x")
+    with pytest.raises(errors.BadAnswer, match="is not what it has to be"):
+        guest.target.stock(UUID)
+    with pytest.raises(errors.BadAnswer):
+        guest.target.remove(UUID, made)
+    assert (tmp_path / "x" / made).is_dir()
+
+
+def test_what_cannot_be_a_targets_folder(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "real").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to("real")
+    for name, words in (("gone", "cannot be used"), ("file", "is no folder"),
+                        ("open", "others can write"), ("link", "is no folder")):  # fmt: skip
+        with pytest.raises(errors.InvalidInput, match=words):
+            Folder(str(tmp_path / name))
+
+
+def test_removing_takes_a_link_and_not_what_it_names(guest, tmp_path):
+    made = guest.back_up()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").touch()
+    folder = Path(guest.target.folder.root, UUID, made)
+    (folder / "link").symlink_to(tmp_path / "mine")
+    (folder / "deep").mkdir()
+    (folder / "deep" / "link").symlink_to(tmp_path / "mine")
+    assert guest.target.remove(UUID, made)
+    assert (tmp_path / "mine" / "file").exists()
+
+
+# images
+
+
+def test_an_image_is_kept_once_and_only_as_what_it_is(guest, tmp_path):
+    data = b"image" * 1000
+    image = Image(hashlib.sha256(data).hexdigest(), record.RAW)
+    with pytest.raises(errors.BadAnswer, match="it was not kept"):
+        guest.target.keep_image(image, lambda path: Path(path).write_bytes(b"other"))
+    assert guest.target.images() == []
+    path = guest.target.keep_image(image, lambda path: Path(path).write_bytes(data))
+    assert Path(path).read_bytes() == data
+    assert guest.target.keep_image(image, pytest.fail) == path
+    assert guest.target.images() == [image.file]
+    assert guest.target.folder.names("images") == [".lock", image.file]

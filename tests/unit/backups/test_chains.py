@@ -1,0 +1,216 @@
+"""Which disk is taken as an increment, and why another is not."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saltvirt.backups import chains
+from saltvirt.backups.chains import DISABLED, GOOD, INCONSISTENT, DiskSeen, GuestSeen
+from saltvirt.backups.marks import Verified
+from saltvirt.backups.record import Image
+from saltvirt.backups.stock import Backup
+from tests.unit.backups import made
+
+WHEN = "2026-11-23T16:00:00Z"
+LAST = chains.checkpoint(made.ident(2))
+TWO = made.chain([1, 2])
+
+
+def seen(*disks, host="hv1", checkpoints=(LAST,)):
+    return GuestSeen(made.UUID, host, disks or (disk(),), checkpoints)
+
+
+def disk(target="vda", **other):
+    given = {"size_bytes": made.GIB, "source": made.SOURCE, "bitmaps": {LAST: GOOD}}
+    return DiskSeen(target, **{**given, **other})
+
+
+def plan(guest, *backups, **how):
+    [found] = chains.plan(guest, made.stock(*(backups or TWO)), **how)
+    return found
+
+
+def test_the_next_is_an_increment_on_the_last():
+    found = plan(seen())
+    assert (found.parent, found.since, found.reason) == (made.ident(2), LAST, None)
+    assert not found.is_whole
+
+
+def test_also_on_another_host_where_the_bitmap_came_along():
+    moved = disk(source="file /srv/other/web1_system.qcow2")
+    assert plan(seen(moved, host="hv2")).parent == made.ident(2)
+    assert plan(seen(disk(), host="hv2")).parent == made.ident(2)
+
+
+def broken(number, why="the piece at 0 is another"):
+    mark = Verified(WHEN, ("vda",), {"vda": why})
+    return made.backup(number, [made.disk(parent=number - 1 or None, of=number)], mark)
+
+
+CASES = {
+    "asked": (seen(), TWO, {"whole": True}, "it was asked for"),
+    "first": (seen(), [], {}, "the first backup of the guest at this target"),
+    "unreadable": (
+        seen(), [*TWO, Backup(made.ident(3), trouble="it is no JSON")], {},
+        "the last backup cannot be read: it is no JSON",
+    ),
+    "added": (
+        seen(disk("vdb")), TWO, {}, f"the disk is not in the last backup, {made.ident(2)}",
+    ),
+    "resized": (
+        seen(disk(size_bytes=2 * made.GIB)), TWO, {},
+        "it was resized from 1073741824 to 2147483648 bytes",
+    ),
+    "replaced": (
+        seen(disk(source="file /srv/new.qcow2")), TWO, {},
+        f"it was replaced: it was {made.SOURCE}, it is file /srv/new.qcow2",
+    ),
+    "replaced on the way": (
+        seen(disk(source="file /srv/web1_data.qcow2"), host="hv2"), TWO, {},
+        f"it was replaced: it was {made.SOURCE}, it is file /srv/web1_data.qcow2",
+    ),
+    "raw": (
+        seen(disk(format="raw")), TWO, {},
+        "a disk of format raw keeps no record of what was written",
+    ),
+    "no checkpoint": (
+        seen(), [made.backup(2, [made.disk(checkpoint=None)])], {},
+        "the last backup of it made no checkpoint",
+    ),
+    "checkpoint gone": (
+        seen(checkpoints=()), TWO, {}, f"libvirt on hv1 does not know the checkpoint {LAST}",
+    ),
+    "bitmap gone": (
+        seen(disk(bitmaps={})), TWO, {}, f"its file has no bitmap {LAST}",
+    ),
+    "bitmap lost by a migration": (
+        seen(disk(bitmaps={}), host="hv2"), TWO, {},
+        f"its file has no bitmap {LAST} since the guest moved from hv1 to hv2",
+    ),
+    "bitmap inconsistent": (
+        seen(disk(bitmaps={LAST: INCONSISTENT})), TWO, {},
+        f"the bitmap {LAST} in its file is inconsistent",
+    ),
+    "bitmap disabled": (
+        seen(disk(bitmaps={LAST: DISABLED})), TWO, {},
+        f"the bitmap {LAST} in its file is disabled",
+    ),
+    "bitmap of the one before alone": (
+        seen(disk(bitmaps={chains.checkpoint(made.ident(1)): GOOD})), TWO, {},
+        f"its file has no bitmap {LAST}",
+    ),
+    "parent broken": (
+        seen(), [TWO[0], broken(2)], {},
+        "the last backup of it is not good: the piece at 0 is another",
+    ),
+    "grandparent broken": (
+        seen(), [broken(1), TWO[1]], {},
+        f"the last backup of it is not good: {made.ident(1)}, which it stands on: the piece at 0 "
+        "is another",
+    ),
+    "grandparent gone": (
+        seen(), [TWO[1]], {},
+        f"the last backup of it is not good: {made.ident(1)}, which it stands on: it is gone",
+    ),
+    "file gone": (
+        seen(), [TWO[0], made.backup(2, [made.disk(parent=1, of=2)], without=["vda.qcow2"])], {},
+        "the last backup of it is not good: vda.qcow2 is gone",
+    ),
+    "image gone": (
+        seen(), [made.backup(2, [made.disk(image=Image("b" * 64, "raw"), of=2)])], {},
+        f"the last backup of it is not good: the image {'b' * 64}.raw is gone",
+    ),
+    "long": (seen(), TWO, {"chain": 2}, "2 backups stand on each other, at most 2 may"),
+    "no chains": (
+        seen(), [made.backup(2)], {"chain": 1}, "chains of increments are switched off",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_reason_for_a_whole_one(case):
+    guest, backups, how, reason = CASES[case]
+    [found] = chains.plan(guest, made.stock(*backups), **how)
+    assert (found.reason, found.parent, found.since) == (reason, None, None)
+
+
+def test_the_affected_disk_alone_is_whole():
+    both = [made.disk(of=2), made.disk("vdb", of=2, source="file /b.qcow2")]
+    guest = seen(disk(), disk("vdb", source="file /b.qcow2", bitmaps={}), disk("vdc", source="c"))
+    found = chains.plan(guest, made.stock(made.backup(2, both)))
+    assert [one.parent for one in found] == [made.ident(2), None, None]
+    assert [bool(one.reason) for one in found] == [False, True, True]
+
+
+def test_disks_that_changed_places_are_no_increments():
+    """All of a guest's disks have bitmaps of the same names."""
+    sources = ["file /srv/a/x.qcow2", "file /srv/b/x.qcow2"]
+    both = [made.disk("vda", of=2, source=sources[0]), made.disk("vdb", of=2, source=sources[1])]
+    turned = [disk("vda", source=sources[1]), disk("vdb", source=sources[0])]
+    for host in ("hv1", "hv2"):
+        found = chains.plan(seen(*turned, host=host), made.stock(made.backup(2, both)))
+        assert all(one.is_whole for one in found), host
+
+
+def test_increments_are_a_targets_own():
+    """Two targets take turns: each goes on from its own last one."""
+    here, there = made.stock(*made.chain([1])), made.stock(*made.chain([7]))
+    marks = [chains.checkpoint(made.ident(one)) for one in (1, 7)]
+    guest = seen(disk(bitmaps=dict.fromkeys(marks, GOOD)), checkpoints=marks)
+    assert chains.plan(guest, here)[0].since == marks[0]
+    assert chains.plan(guest, there)[0].since == marks[1]
+    assert chains.unneeded([*marks, "salt-virt.old", "a-users"], [here, there]) == ["salt-virt.old"]
+
+
+def test_a_checkpoint_stays_while_any_target_goes_on_from_it():
+    assert chains.unneeded([LAST], [made.stock(*TWO)]) == []
+    assert chains.unneeded([LAST], [made.stock()]) == [LAST]
+
+
+BITMAPS = st.dictionaries(
+    st.integers(0, 5).map(lambda n: chains.checkpoint(made.ident(n))),
+    st.sampled_from([GOOD, INCONSISTENT, DISABLED]),
+)
+SEEN = st.builds(
+    disk,
+    st.sampled_from(["vda", "vdb"]),
+    size_bytes=st.sampled_from([made.GIB, 2 * made.GIB]),
+    source=st.sampled_from([made.SOURCE, "file /b", "file /x/web1_system.qcow2"]),
+    format=st.sampled_from(["qcow2", "raw"]),
+    bitmaps=BITMAPS,
+)
+
+
+@st.composite
+def stocks(draw):
+    found = []
+    for number in range(1, draw(st.integers(0, 5)) + 1):
+        below = list(range(1, number))
+        parent = draw(st.none() | st.sampled_from(below)) if below else None
+        made_disk = made.disk(
+            draw(st.sampled_from(["vda", "vda", "vdb"])), parent, number,
+            checkpoint=draw(st.sampled_from([None, chains.checkpoint(made.ident(number))])),
+        )  # fmt: skip
+        bad = draw(st.sampled_from([False, False, True]))
+        mark = Verified(WHEN, (made_disk.target,), {made_disk.target: "x"}) if bad else None
+        found.append(made.backup(number, [made_disk], mark))
+    return made.stock(*found)
+
+
+@given(SEEN, stocks(), st.sampled_from(["hv1", "hv2"]), st.integers(1, 4), st.booleans())
+def test_an_increment_is_always_on_a_good_one_that_its_bitmap_was_made_with(
+    one, stock, host, chain, whole
+):
+    checkpoints = [chains.checkpoint(made.ident(n)) for n in range(6)]
+    [found] = chains.plan(GuestSeen(made.UUID, host, (one,), checkpoints), stock, chain, whole)
+    if found.is_whole:
+        assert found.reason and not found.since
+        return
+    taken = stock.backups[found.parent].record.disk(one.target)
+    assert found.parent == max(stock.backups)
+    assert stock.wrong_disk(found.parent, one.target) is None
+    assert found.since == taken.checkpoint == chains.checkpoint(found.parent)
+    assert one.bitmaps[found.since] == GOOD
+    assert (one.size_bytes, one.format) == (taken.size_bytes, "qcow2")
+    assert len(stock.chain(found.parent, one.target)) < chain
+    assert not whole

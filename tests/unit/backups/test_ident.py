@@ -1,0 +1,62 @@
+"""Names of backups: an order that no clock changes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saltvirt.backups import ident
+from saltvirt.errors import InvalidInput, NotFound
+
+ONE = "000001-20261123T155220Z-1f3a9c2e"
+
+
+def test_the_first_and_the_next():
+    assert ident.following([], "2026-11-23T15:52:20Z", "1f3a9c2e") == ONE
+    assert ident.following([ONE], "1999-01-01T00:00:00Z", "0" * 8) == (
+        "000002-19990101T000000Z-00000000"
+    )
+
+
+@given(st.lists(st.datetimes(), min_size=1, max_size=9))
+def test_they_sort_as_they_were_made_whatever_the_clock_says(times):
+    made = []
+    for when in times:
+        told = f"{when:%m-%dT%H:%M:%S}Z"
+        made.append(ident.following(made[::-1], f"{when.year:04d}-{told}", "0" * 8))
+    assert sorted(made) == made
+    assert len(set(made)) == len(times)
+
+
+def test_the_last_number_is_the_last():
+    with pytest.raises(InvalidInput, match="there is no next"):
+        ident.following(["999999-20261123T155220Z-1f3a9c2e"], "2026-11-23T15:52:20Z", "0" * 8)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "..", "1", ONE.upper(), f"{ONE}\n", f"../{ONE}", ONE[1:], 7, None, ONE.encode()]
+)
+def test_what_is_no_name(text):
+    assert not ident.is_ident(text)
+
+
+@pytest.mark.parametrize("asked", [ONE, "1", 1, " 1 ", "latest", "000001"])
+def test_a_person_finds_it(asked):
+    assert ident.find([ONE], asked) == ONE
+
+
+def test_the_latest_is_the_one_with_the_highest_number():
+    assert ident.find(["000002-19990101T000000Z-00000000", ONE], "latest").startswith("000002")
+
+
+def test_what_is_not_there():
+    with pytest.raises(NotFound, match=f"no backup '7' of it; the newest is {ONE}"):
+        ident.find([ONE], "7")
+    with pytest.raises(NotFound, match="there is no backup of it"):
+        ident.find([], "latest")
+    with pytest.raises(NotFound, match="no backup"):
+        ident.find([ONE], "²")
+
+
+def test_two_of_one_number():
+    with pytest.raises(InvalidInput, match="give the whole name"):
+        ident.find([ONE, ONE[:-1] + "f"], 1)

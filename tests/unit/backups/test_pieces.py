@@ -1,0 +1,65 @@
+"""Digests of pieces: in order, no overlap, all of a disk where it is whole."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saltvirt.backups import pieces
+from saltvirt.backups.pieces import Piece
+from saltvirt.errors import BadAnswer
+
+A = "a" * 64
+
+
+def read(*found, size=100, whole=True):
+    lines = [one if isinstance(one, bytes) else one.line for one in found]
+    return list(pieces.read(lines, size, whole, "it"))
+
+
+def test_a_whole_disk():
+    both = [Piece(0, 60, A), pieces.zeros(60, 40)]
+    assert read(*both) == both
+
+
+def test_an_increment_has_what_changed():
+    assert read(Piece(10, 5, A), Piece(90, 10, A), whole=False)
+    assert read(whole=False) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ([], "from 0 on there is no piece of 100 bytes"),
+        ([Piece(0, 99, A)], "from 99 on there is no piece"),
+        ([Piece(1, 99, A)], "from 0 to 1 there is no piece"),
+        ([Piece(0, 10, A), Piece(20, 80, A)], "from 10 to 20 there is no piece"),
+        ([Piece(0, 60, A), Piece(50, 50, A)], "the piece at 50 overlaps"),
+        ([Piece(0, 101, A)], "the piece at 0 is behind the disk's end"),
+        ([b"0 100 " + A.encode()], "is no line of a piece"),
+        ([b"0 0 " + A.encode() + b"\n"], "is no line of a piece"),
+        ([b"00 100 " + A.encode() + b"\n"], "is no line of a piece"),
+        ([b"-1 100 " + A.encode() + b"\n"], "is no line of a piece"),
+        ([b"9" * 10_000_000], "is no line of a piece"),
+        ([b"0 100 ZERO\n"], "is no line of a piece"),
+    ],
+)
+def test_what_is_wrong_is_said(found, words):
+    with pytest.raises(BadAnswer, match=words) as raised:
+        read(*found)
+    assert len(raised.value.text) < 500
+
+
+def test_no_piece_takes_all_memory():
+    with pytest.raises(BadAnswer, match="too long"):
+        read(Piece(0, 17 * 2**20, A), size=17 * 2**20)
+    assert read(pieces.zeros(0, 2**40), size=2**40)
+
+
+@given(st.binary(min_size=1, max_size=50), st.integers(0, 49))
+def test_any_other_bytes_are_seen(data, at):
+    at %= len(data)
+    other = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+    one = pieces.of(0, data)
+    assert one.is_of(data) and not one.is_of(other) and not one.is_of(data + b"\0")
+    assert pieces.zeros(0, len(data)).is_of(bytes(len(data)))
+    assert not pieces.zeros(0, len(data)).is_of(data[:at] + b"\1" + data[at + 1 :])

@@ -1,0 +1,187 @@
+"""The record: read as it was written; what anybody else wrote is refused in one line."""
+
+import dataclasses
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saltvirt.backups import marks, record
+from saltvirt.backups.marks import Verified
+from saltvirt.backups.record import Image
+from saltvirt.errors import BadAnswer
+from tests.unit.backups import made
+
+IMAGE = Image("b" * 64, "qcow2")
+
+
+def parsed(**changes):
+    data = made.record().to_answer()
+    data |= changes
+    return record.parse(json.dumps(data).encode(), "it")
+
+
+def with_disk(**changes):
+    return parsed(disks=[{**made.disk().to_answer(), **changes}])
+
+
+def test_it_is_read_as_it_was_written():
+    one = made.record(3, [made.disk(parent=2), made.disk("vdb", image=IMAGE, checkpoint=None)])
+    data = record.written(one)
+    assert record.parse(data, "it", record.seal(data)) == one
+    assert one.parents == {made.ident(2)}
+
+
+def test_what_a_disk_stands_on_is_found_without_us():
+    assert made.disk(parent=2).backing == (f"../{made.ident(2)}/vda.qcow2", "qcow2")
+    assert made.disk(image=IMAGE).backing == (f"../../images/{'b' * 64}.qcow2", "qcow2")
+    assert made.disk().backing is None
+
+
+def test_the_seal_is_sha256sums():
+    assert record.seal(b"") == (
+        b"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855  record.json\n"
+    )
+
+
+def test_a_changed_byte_is_seen():
+    data = record.written(made.record())
+    with pytest.raises(BadAnswer, match=r"not what record\.sha256 was made of"):
+        record.parse(data.replace(b"frozen", b"crash"), "it", record.seal(data))
+
+
+def test_a_key_that_a_later_version_added_is_passed_over():
+    assert parsed(colour="blue") == made.record()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("ident", "../../etc"),
+        ("ident", made.ident(1)[:-1]),
+        ("guest", ".."),
+        ("guest", "a/b"),
+        ("guest", "web\x1b[2J"),
+        ("guest", "a" * 256),
+        ("uuid", "../x"),
+        ("uuid", made.UUID.upper()),
+        ("when", "yesterday"),
+        ("when", "2026-13-01T00:00:00Z"),
+        ("when", "2026-1-1T0:0:0Z"),
+        ("by", "root\nroot"),
+        ("by", "a" * 1001),
+        ("host", "a/b"),
+        ("host", ".."),
+        ("consistency", "perfect"),
+        ("qemu_img", "-h"),
+        ("definition_sha256", "a" * 63),
+        ("definition_sha256", "A" * 64),
+    ],
+)
+def test_a_field_of_another_shape_is_named(key, value):
+    with pytest.raises(BadAnswer, match=f"^it: {key} cannot be ") as raised:
+        parsed(**{key: value})
+    assert len(raised.value.text) < 300
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("target", "../x"),
+        ("target", ""),
+        ("target", "a" * 33),
+        ("target", "-v"),
+        ("size_bytes", 0),
+        ("source", "a\nb"),
+        ("pieces_sha256", ""),
+        ("parent", "../1"),
+        ("parent", made.ident(1)),
+        ("parent", made.ident(2)),
+        ("reason", None),
+        ("checkpoint", "../x"),
+        ("checkpoint", ""),
+        ("image", {"sha256": "../x", "format": "raw"}),
+        ("image", {"sha256": "b" * 64, "format": "vmdk"}),
+    ],
+)
+def test_a_field_of_a_disk_of_another_shape_is_named(key, value):
+    with pytest.raises(BadAnswer, match=f"^it: disk .*: {key} cannot be "):
+        with_disk(**{key: value})
+
+
+def test_an_increment_has_no_reason_and_stands_on_no_image():
+    with pytest.raises(BadAnswer, match="reason cannot be 'x'"):
+        record.check(made.record(3, [made.disk(parent=2, reason="x")]), "it")
+    with pytest.raises(BadAnswer, match="image cannot be"):
+        record.check(made.record(3, [made.disk(parent=2, image=IMAGE)]), "it")
+
+
+def test_two_disks_of_one_name():
+    with pytest.raises(BadAnswer, match="disk vda is there twice"):
+        record.check(made.record(disks=[made.disk("vda"), made.disk("VDA")]), "it")
+
+
+def test_so_many_disks_are_too_many():
+    with pytest.raises(BadAnswer, match="more than 256 disks"):
+        record.check(made.record(disks=[made.disk(f"v{n}") for n in range(257)]), "it")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\xff", b"[]", b"7", b"{", b"[" * 100_000, b"{}", b" " * (2**20 + 1)],
+    ids=lambda data: str(data[:5]),
+)
+def test_what_is_no_record(data):
+    with pytest.raises(BadAnswer) as raised:
+        record.parse(data, "it")
+    assert raised.value.text.startswith("it: ")
+
+
+def test_ten_megabytes_are_not_parsed():
+    with pytest.raises(BadAnswer, match="longer than 1048576 bytes"):
+        record.parse(b'{"guest": "' + b"a" * 10 * 2**20 + b'"}', "it")
+
+
+def test_one_of_a_later_format_is_named_as_such():
+    with pytest.raises(BadAnswer, match="it is of format 2, this reads 1"):
+        parsed(format=2, ident=7)
+
+
+@pytest.mark.parametrize("key", [one.name for one in dataclasses.fields(record.Record)])
+@pytest.mark.parametrize("value", [None, 7, -1, 1.5, True, "x" * 9, [], {}, [[]], {"a": {}}])
+def test_wrong_types_are_one_line(key, value):
+    if (key, value) in [("disks", []), ("guest", "x" * 9), ("by", "x" * 9), ("host", "x" * 9),
+                        ("qemu_img", "x" * 9)]:  # fmt: skip
+        return
+    with pytest.raises(BadAnswer):
+        parsed(**{key: value})
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.sampled_from([one.name for one in dataclasses.fields(record.BackupDisk)]), ANY)
+def test_whatever_is_in_a_disk_it_is_refused_or_written_again(key, value):
+    try:
+        found = with_disk(**{key: value})
+    except BadAnswer as exc:
+        assert "\n" not in exc.text
+    else:
+        assert record.parse(record.written(found), "it") == found
+
+
+def test_a_mark_is_read_as_it_was_written():
+    one = Verified("2026-11-23T16:00:00Z", ("vda", "vdb"), {"vdb": "the piece at 0 is another"})
+    assert marks.parse(record.as_json(one), "it") == one
+    assert not one.is_good
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b'{"when": 7}', b'{"when": "never"}'])
+def test_what_is_no_mark(data):
+    with pytest.raises(BadAnswer):
+        marks.parse(data, "it")

@@ -1,0 +1,178 @@
+"""What stays at a target: what the rules say, never less than the only good one, whole chains."""
+
+import datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saltvirt.backups import retention
+from saltvirt.backups.marks import Verified
+from saltvirt.backups.record import Image
+from saltvirt.backups.retention import Retention
+from saltvirt.backups.stock import Backup
+from tests.unit.backups import made
+
+RULES = ("last", "hourly", "daily", "weekly", "monthly", "yearly")
+NOON = datetime.datetime(2026, 11, 23, 12)  # a Monday
+
+
+def at(number, when, parent=None, **other):
+    told = f"{when:%Y-%m-%dT%H:%M:%SZ}"
+    return made.backup(number, [made.disk(parent=parent, of=number)], when=told, **other)
+
+
+def every(hours, count):
+    return [at(n + 1, NOON + datetime.timedelta(hours=hours * n)) for n in range(count)]
+
+
+def kept(backups, held=(), **rules):
+    """The numbers of those that stay."""
+    found = retention.judge(made.stock(*backups), Retention(**rules), held)
+    return sorted(int(one.ident[:6]) for one in found if one.stays)
+
+
+def why(backups, number, **rules):
+    found = retention.judge(made.stock(*backups), Retention(**rules))
+    return next(one.why for one in found if one.ident == made.ident(number))
+
+
+def test_the_last():
+    assert kept(every(1, 9), last=3) == [7, 8, 9]
+
+
+def test_the_last_of_each_hour_and_day():
+    half_hours = every(0.5, 9)  # 12:00 to 16:00
+    assert kept(half_hours, hourly=3) == [6, 8, 9]
+    assert kept(every(6, 9), daily=2) == [6, 9]  # until Wednesday, 12:00
+
+
+def test_a_week_begins_on_monday():
+    days = [at(n + 1, NOON + datetime.timedelta(days=n - 2)) for n in range(10)]
+    assert kept(days, weekly=2) == [9, 10]  # the next Sunday and Monday
+    assert kept(days, weekly=3) == [2, 9, 10]
+
+
+def test_months_and_years():
+    months = [at(n + 1, datetime.datetime(2025 + n // 12, n % 12 + 1, 5)) for n in range(24)]
+    assert kept(months, monthly=2) == [23, 24]
+    assert kept(months, yearly=5) == [12, 24]
+
+
+def test_an_hour_without_a_backup_takes_no_place():
+    assert kept([at(1, NOON), at(2, NOON + datetime.timedelta(days=40))], daily=2) == [1, 2]
+
+
+def test_one_backup_may_be_of_several_rules():
+    assert kept(every(24, 9), last=1, daily=3) == [7, 8, 9]
+    assert why(every(24, 9), 9, last=1, daily=3) == "among the last 1"
+    assert why(every(24, 9), 8, last=1, daily=3) == "among the 3 daily"
+    assert why(every(24, 9), 1, last=1, daily=3) == "no rule keeps it"
+
+
+def test_without_a_rule_all_stay():
+    assert kept(every(1, 4)) == [1, 2, 3, 4]
+    assert why(every(1, 4), 1) == "retention is not set"
+
+
+def test_what_a_chain_needs_stays():
+    day = datetime.timedelta(days=1)
+    chain = [at(1, NOON), *(at(n, NOON + n * day, parent=n - 1) for n in (2, 3))]
+    assert kept([*chain, at(4, NOON + 4 * day)], last=2) == [1, 2, 3, 4]
+    assert why([*chain, at(4, NOON + 4 * day)], 1, last=2) == f"{made.ident(3)} stands on it"
+    assert kept([*chain, at(4, NOON + 4 * day), at(5, NOON + 5 * day)], last=2) == [4, 5]
+
+
+def broken(number, parent=None):
+    mark = Verified("2026-11-23T16:00:00Z", ("vda",), {"vda": "the piece at 0 is another"})
+    return made.backup(number, [made.disk(parent=parent, of=number)], mark)
+
+
+def test_one_that_is_not_good_takes_no_place():
+    assert kept([made.backup(1), broken(2), made.backup(3)], last=2) == [1, 3]
+    assert "it is not good: vda: the piece" in why([broken(1), made.backup(2)], 1, last=2)
+
+
+def test_the_only_good_one_stays_whatever_came_after():
+    assert kept([made.backup(1), *(broken(n) for n in range(2, 9))], last=1) == list(range(1, 9))
+
+
+def test_with_no_good_one_nothing_goes():
+    assert kept([broken(1), broken(2)], last=1) == [1, 2]
+
+
+def test_what_stands_on_a_broken_one_is_broken():
+    backups = [made.backup(1), broken(2), made.backup(3, [made.disk(parent=2, of=3)])]
+    assert kept(backups, last=1) == [1, 2, 3]
+    assert kept([*backups, made.backup(4)], last=1) == [4]
+
+
+def test_nothing_older_goes_than_one_whose_record_cannot_be_read():
+    backups = [made.backup(1), made.backup(2), Backup(made.ident(3), trouble="x")]
+    later = [made.backup(n) for n in (4, 5, 6)]
+    assert kept([*backups, *later], last=1) == [1, 2, 3, 6]
+    assert "remove it by hand" in why([*backups, *later], 3, last=1)
+    assert "may stand on it" in why([*backups, *later], 1, last=1)
+
+
+def test_what_is_being_read_stays_with_what_it_stands_on():
+    backups = [*made.chain([1, 2, 3]), made.backup(4)]
+    assert kept(backups, last=1) == [4]
+    assert kept(backups, held={made.ident(2)}, last=1) == [1, 2, 4]
+
+
+def test_a_clock_that_was_wrong_once_keeps_its_backup_no_longer():
+    wrong = [at(1, NOON), at(2, datetime.datetime(2099, 1, 1)), *every(24, 5)[2:]]
+    assert kept(wrong, daily=3) == [3, 4, 5]
+
+
+def test_children_are_removed_before_what_they_stand_on():
+    found = retention.judge(made.stock(*made.chain([1, 2, 3]), made.backup(4)), Retention(last=1))
+    assert [one.ident for one in found] == [made.ident(n) for n in (4, 3, 2, 1)]
+
+
+def test_images_go_with_the_last_that_stands_on_them():
+    one, two = Image("b" * 64, "raw"), Image("c" * 64, "raw")
+    stock = made.stock(made.backup(1, [made.disk(image=one)]))
+    assert retention.unused_images([one.file, two.file], [stock]) == [two.file]
+    unread = made.stock(Backup(made.ident(1), trouble="x"))
+    assert retention.unused_images([one.file, two.file], [stock, unread]) == []
+
+
+@st.composite
+def stocks(draw):
+    found, when = [], NOON
+    for number in range(1, draw(st.integers(0, 12)) + 1):
+        when += datetime.timedelta(hours=draw(st.integers(-5, 400)))
+        kind = draw(st.sampled_from(["good"] * 6 + ["broken", "unread", "gone"]))
+        parent = draw(st.sampled_from([None, *range(max(1, number - 3), number)]))
+        if kind == "unread":
+            found.append(Backup(made.ident(number), trouble="x"))
+        elif kind == "broken":
+            found.append(broken(number, parent))
+        elif kind == "good":
+            found.append(at(number, when, parent=parent))
+    return made.stock(*found)
+
+
+@given(stocks(), st.tuples(*(st.integers(0, 3) for _ in RULES)), st.data())
+def test_whenever_it_is_killed_all_that_is_left_is_whole(stock, counts, data):
+    rules = Retention(*counts)
+    found = retention.judge(stock, rules)
+    assert [one.ident for one in found] == sorted(stock.backups, reverse=True)
+    gone = [one.ident for one in found if not one.stays]
+    gone = gone[: data.draw(st.integers(0, len(gone)))]
+    left = made.stock(*(one for one in stock if one.ident not in gone))
+    # what was good, and is there, is good
+    assert left.good == [one for one in stock.good if one not in gone]
+    if stock.good:
+        assert stock.good[-1] in left.good
+    # what the rule says of the last ones holds
+    assert set(stock.good[len(stock.good) - rules.last :] if rules.last else []) <= set(left.good)
+
+
+@given(stocks(), st.tuples(*(st.integers(0, 3) for _ in RULES)))
+def test_a_second_prune_removes_nothing_more(stock, counts):
+    rules = Retention(*counts)
+    stays = [one.ident for one in retention.judge(stock, rules) if one.stays]
+    left = made.stock(*(one for one in stock if one.ident in stays))
+    assert all(one.stays for one in retention.judge(left, rules))
