@@ -311,6 +311,28 @@ def test_the_next_host_is_asked_while_one_refuses(tmp_path, monkeypatch):
     assert tried(cloud, monkeypatch, {"a": full, "b": "made"}, attempts=1)[0] == "made"
 
 
+def test_each_host_is_weighed_before_it_is_told_what_is_secret(tmp_path, monkeypatch):
+    """One of many is placed without a look at whose name a host only claims."""
+    done, full = [], errors.NoRoom("full")
+
+    def weigh(_opts, host, _words):
+        done.append(("weighed", host))
+        if host == "b":
+            raise errors.InvalidInput("b is a hypervisor by its own word alone")
+
+    def create_on(host, _undo, _begun):
+        done.append(("told", host))
+        raise full
+
+    monkeypatch.setattr(init_module.secret, "refuse_claimed", weigh)
+    one = init(Cloud(tmp_path), pillar={"x": 1})
+    monkeypatch.setattr(one, "create_on", create_on)
+    decision = Decision(tuple(Candidate(host, 1) for host in "abc"), {})
+    with pytest.raises(errors.InvalidInput, match="by its own word"):
+        one.create(decision, Revert(), type("Begun", (), {"on": lambda self, host: None})())
+    assert done == [("weighed", "a"), ("told", "a"), ("weighed", "b")]
+
+
 def test_of_a_crowd_the_first_are_named():
     assert init_module.refusals_text(list("abcde")) == "a; b; c; d; e"
     assert init_module.refusals_text(list("abcdef")) == "a; b; c; d; e; and 1 more"
@@ -625,6 +647,18 @@ def test_a_guest_that_was_started_is_waited_for(tmp_path, monkeypatch, start, wa
     assert (("hv1", "virt.power") in cloud.called) is start
     assert ([one for one in told if one in says] == says) is bool(start and waits)
     assert (eject in asked) is bool(start and waits)
+
+
+@pytest.mark.parametrize("reported", [True, False])
+@pytest.mark.parametrize("kind", ["minion", "address"])
+def test_what_tells_a_guest_who_it_is_stays_until_its_own_minion_was_heard(
+    tmp_path, monkeypatch, kind, reported
+):
+    cloud = Cloud(tmp_path, hv1={"virt.seed_eject": True})
+    monkeypatch.setattr(init_module.wait, "until", lambda *_asked: 3.2)
+    monkeypatch.setattr(init_module.target, "reported", lambda _opts, _name: reported)
+    init(cloud).wait("hv1", kind)
+    assert (("hv1", "virt.seed_eject") in cloud.called) is (kind == "minion" and reported)
 
 
 @pytest.mark.parametrize(
