@@ -10,6 +10,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.fleet import answer
 from saltvirt.fleet.answer import Answer
+from saltvirt.operations import joint as joint_module
 from saltvirt.operations import slots
 from saltvirt.operations.joint import MOST, Alone, Joint
 from tests.clock import until
@@ -212,6 +213,117 @@ def test_the_slot_of_a_job_is_freed_when_its_host_is_quiet(tmp_path):
     assert _slots_held(tmp_path) == 0
     fleet.held.set()
     assert one.result(20).data == ("hv1", "a")
+
+
+# -- who waits, and who wakes whom: without threads, so each time the same -------------------------
+
+
+class Others:
+    """In the place of a Condition and of the clock: what others do while one waits. happens: what
+    is called then, one after the other; None: a pause is over, of a second."""
+
+    def __init__(self, joint, monkeypatch, *happens):
+        self.now, self.pauses, self.happens, self.told, self.line = 100, 0, list(happens), [], None
+        self.joint = joint
+        joint._changed = self
+        monkeypatch.setattr(joint_module, "time", self)
+
+    def monotonic(self):
+        return self.now
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_exc):
+        pass
+
+    def notify_all(self):
+        line = self.joint._lines["hv1", "virt.power"]
+        self.told.append((len(line.waiting), line.asked, line.busy))
+
+    def wait_for(self, over, most_s=None):
+        self.pauses += most_s is not None
+        while not over() and self.happens:
+            event = self.happens.pop(0)
+            if event is None:
+                break
+            event()
+        else:
+            assert over() or most_s, "it waits for ever"
+            return
+        assert most_s, "nobody who waits for an answer gives up"
+        self.now += most_s
+
+
+def ask(joint, fleet):
+    return joint.ask(fleet, "hv1", "virt.power", {"name": "web1"})
+
+
+def comes(joint):
+    """Somebody else, who then waits."""
+    line = joint._lines["hv1", "virt.power"]
+    line.waiting.append(joint_module._Asked({"name": "other"}, None, None))
+
+
+def test_others_are_woken_when_one_comes_when_the_answers_are_there_and_when_nobody_asks(
+    tmp_path, monkeypatch
+):
+    fleet, joint = Fleet(tmp_path), Joint(4, gather_s=1)
+    others = Others(joint, monkeypatch, None)
+    assert ask(joint, fleet).data == ("hv1", "web1")
+    assert others.told == [(1, 0, False), (0, 1, True), (0, 1, False)]
+
+
+def test_who_got_an_answer_with_others_asks_nobody_and_leaves_them_at_it(tmp_path, monkeypatch):
+    fleet, joint = Fleet(tmp_path), Joint(4)
+    line = joint._lines["hv1", "virt.power"] = joint_module._Line(busy=True)
+
+    def answered():
+        line.waiting.pop().answer = Answer("hv1", data="with others")
+
+    Others(joint, monkeypatch, answered)
+    assert ask(joint, fleet).data == "with others"
+    assert (fleet.jobs, line.busy) == ([], True)
+
+
+def test_who_waited_longest_asks_when_nobody_does(tmp_path, monkeypatch):
+    fleet, joint = Fleet(tmp_path), Joint(4)
+    line = joint._lines["hv1", "virt.power"] = joint_module._Line(busy=True)
+    Others(joint, monkeypatch, lambda: setattr(line, "busy", False), None)
+    real, busy = fleet.each, []
+    fleet.each = lambda *given, **how: busy.append(line.busy) or real(*given, **how)
+    assert ask(joint, fleet).data == ("hv1", "web1")
+    assert (busy, line.busy) == ([True], False)
+
+
+@pytest.mark.parametrize(
+    ("happens", "pauses", "guests"),
+    [
+        (["nobody"], 1, 1), (["one", "nobody"], 2, 2), (["one", "two", "nobody"], 3, 4),
+        (["one"] * 9, 3, 4), (["many"], 1, MOST),
+    ],
+)  # fmt: skip
+def test_so_long_others_are_waited_for(tmp_path, monkeypatch, happens, pauses, guests):
+    fleet, joint = Fleet(tmp_path), Joint(4, gather_s=1)
+    number = {"nobody": 0, "one": 1, "two": 2, "many": MOST - 1}
+    said = []
+    for word in happens:
+        said += [*[lambda: comes(joint)] * number[word], None]
+    others = Others(joint, monkeypatch, *said)
+    ask(joint, fleet)
+    assert others.pauses == pauses
+    assert [len(names) for _, _, names in fleet.jobs] == [guests]
+
+
+@pytest.mark.parametrize(("asked", "pauses"), [(0, 1), (1, 1), (2, 0), (5, 0)])
+def test_who_had_an_answer_already_is_expected_no_more(tmp_path, monkeypatch, asked, pauses):
+    fleet, joint = Fleet(tmp_path), Joint(4, gather_s=1)
+    joint.coming = {"hv1": 3}
+    joint._lines["hv1", "virt.power"] = joint_module._Line(asked=asked)
+    happens = [*[lambda: comes(joint)] * (2 - asked), *[None] * (asked > 1)]
+    others = Others(joint, monkeypatch, *happens)
+    ask(joint, fleet)
+    assert (others.pauses, others.now) == (pauses, 100)
 
 
 # -- what such a job answers ----------------------------------------------------------------------

@@ -126,10 +126,10 @@ class Joint:
             line.waiting.append(mine)
             self._changed.notify_all()
             self._changed.wait_for(lambda: mine.over or not line.busy)
-            first = not mine.over
-            line.busy = line.busy or first
-        if first:
-            self._ask_all(fleet, host, fun, line, mine)
+            if mine.over:
+                return mine.get()
+            line.busy = True
+        self._ask_all(fleet, host, fun, line, mine)
         return mine.get()
 
     def deploying(
