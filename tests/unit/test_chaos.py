@@ -6,6 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
+pytest.importorskip("salt")
+
+from saltvirt.operations import hints, lock, slots
 from tests.chaos import act, inside, invariants, run, shrink, steps
 from tests.chaos.model import Guest, Model
 
@@ -259,6 +262,22 @@ def test_mounts_loops_sockets_and_files_that_came_are_named(seen):
 def test_empty_folders_of_ours_and_what_libvirt_leaves_at_a_power_loss_stay(seen, path):
     before = copy.deepcopy(seen)
     seen["hv1"]["files"].append(path)
+    assert invariants.same_as_before(seen, before) == []
+
+
+def test_locks_of_the_master_stay_wherever_they_are(seen, tmp_path):
+    before = copy.deepcopy(seen)
+    opts = {"cachedir": str(tmp_path), "virt": {}}
+    with (
+        lock.guest(opts, "g", "virt.start"), lock.deployment(opts, "chaos"),
+        slots.deploying(opts, print, "virt.init of g"),
+    ):  # fmt: skip
+        hints.keep(opts, "g", "hv1")
+    there = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(there) >= 4
+    seen["master"]["files"] += [
+        str(path).replace(str(tmp_path), "/var/cache/salt/master") for path in there
+    ]
     assert invariants.same_as_before(seen, before) == []
 
 
