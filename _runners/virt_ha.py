@@ -42,6 +42,7 @@ def ha_enable(
     failback=None,
     state=None,
     group=None,
+    agent_silent_s=None,
     test=False,
 ):
     """
@@ -59,6 +60,9 @@ def ha_enable(
     :param failback: whether it goes back, live, to a host that it likes better; default True
     :param state: ``started`` or ``stopped``: what it is to be; default: as it is now
     :param group: a rule of ``virt.ha_rule`` that it joins
+    :param agent_silent_s: it has failed, too, when its guest agent answered in this start and then
+        does not for so many seconds while it runs; from 30, and longer than it takes to boot; 0:
+        never, as by default
     :param test: show what would be written, or all that is against it
 
     :return: under the guest's name ``result``, ``comment``, ``changes``
@@ -70,8 +74,9 @@ def ha_enable(
         salt-run virt.ha_enable web1
         salt-run virt.ha_enable web1 priority=10 group=webs
         salt-run virt.ha_enable web1 state=stopped
+        salt-run virt.ha_enable web1 agent_silent_s=180
     """
-    asked = Asked(priority, restarts, relocates, failback, state, group)
+    asked = Asked(priority, restarts, relocates, failback, state, group, agent_silent_s)
     with Fleet(__opts__) as fleet:
         return operation.perform(Enable(fleet, name, asked), test)
 

@@ -26,6 +26,7 @@ cat > /etc/libvirt/qemu.conf <<END
 security_driver = "none"
 cgroup_controllers = []
 namespaces = []
+stdio_handler = "file"
 user = "root"
 group = "root"
 END

@@ -2,14 +2,19 @@
 
 from dataclasses import replace
 
-from saltvirt.ha import reserve, view
-from saltvirt.ha.facts import RUNNING
+from saltvirt.ha import facts, reserve, view
+from saltvirt.ha.facts import OFF, RUNNING
 from tests.ha.scenario import MASTER, BadScenario, guest, switch
 from tests.ha.world import Copy, World
 
 # a step has settled when nothing happened for so long, and is given up after MOST_S
 QUIET_S, MOST_S = 40, 1800
 DELAY = "delay"
+# by what a guest fails that does not end: guest NAME crash REASON
+TROUBLES = {
+    "": "", "panic": facts.PANICKED, "io": facts.IO_FAILED, "watchdog": facts.WATCHDOG,
+    "silent": facts.SILENT, "full": facts.FULL,
+}  # fmt: skip
 
 
 def run(scenario, quiet_s=QUIET_S, most_s=MOST_S):
@@ -175,14 +180,23 @@ def _guest(world, name, what, *words):
         number = 1 + max((one.number for one in world.wishes.values()), default=0)
         world.wishes[name] = view.Wish(number, what, words[0])
         world.at(120, _forget, world, name, number)
-    elif what == "crash":
+    elif what in ("crash", "resets", "healed"):
         for host in world.hosts.values():
-            if name in host.copies and host.copies[name].state == RUNNING:
-                host.crash(name)
+            _ails(host, name, what, *words)
     elif what in ("fail_start", "fail_migrate"):
         getattr(world, what)[name] = int(words[0]) if words else 1
     else:
         raise BadScenario(f"guest {name} {what}: unknown")
+
+
+def _ails(host, name, what, reason=""):
+    copy = host.copies.get(name, Copy(0, OFF))
+    if what == "crash":
+        host.crash(name, TROUBLES[reason])
+    elif what == "resets":
+        copy.resets += 1
+    else:
+        copy.trouble = ""
 
 
 def _forget(world, name, number):

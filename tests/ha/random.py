@@ -41,7 +41,7 @@ def draw(seed, trap=0.5):
     }  # fmt: skip
     masters = ["master"] if count == 2 or rng.random() < 0.6 else ["master", "master2"]
     only_masters = rng.random() < 0.08
-    steps, world = [], _Drawn(rng, list(hosts), list(guests), masters)
+    steps, world = [], _Drawn(rng, list(hosts), list(guests), masters, seed)
     for _ in range(rng.randint(3, 9)):
         step = [world.command(only_masters) for _ in range(rng.choice((1, 1, 1, 2, 2, 3)))]
         steps.append([*step, f"delay {rng.choice((1, 2, 4, 7, 12, 20, 35, 50, 70))}"])
@@ -126,8 +126,10 @@ def _deposed(rng, host, hosts, masters):
 
 
 class _Drawn:
-    def __init__(self, rng, hosts, guests, masters):
+    def __init__(self, rng, hosts, guests, masters, seed):
         self.rng, self.hosts, self.guests, self.masters = rng, hosts, guests, masters
+        # of its own: what else a seed draws stays as it was
+        self.ills = random.Random(f"ills {seed}")
 
     def command(self, only_masters):
         rng = self.rng
@@ -214,6 +216,9 @@ class _Drawn:
         what = self.rng.choice(("crash", "migrate", "migrate", "relocate", "fail_start 1",
                                 "fail_migrate 1", "stopped", "started", "started"))  # fmt: skip
         where = f" {self.host()}" if what in ("migrate", "relocate") else ""
+        if what == "crash":
+            what = self.ills.choice(("crash", *(f"crash {one}" for one in commands.TROUBLES if one),
+                                     "resets"))  # fmt: skip
         return f"guest {name} {what}{where}"
 
 
@@ -286,6 +291,7 @@ def _heal(world):
     for command in ("heal", "ha arm"):
         commands.do(world, command)
     for name in world.wanted:
+        commands.do(world, f"guest {name} healed")
         commands.do(world, f"guest {name} started")
     world.run_until(world.time + 30)  # a host that was about to end by itself has ended
     _switch_on(world)

@@ -35,7 +35,8 @@ SETTLES_S = 10
 
 @dataclass
 class Copy:
-    """A guest on a host. writes: the epoch that it writes with."""
+    """A guest on a host. writes: the epoch that it writes with. trouble: what ails it; resets: so
+    often it has reset itself."""
 
     epoch: int
     state: str
@@ -43,6 +44,8 @@ class Copy:
     migrated: int = 0
     busy: int = 0  # a number that whoever began something must find again when it ends
     moving_since: float | None = None
+    trouble: str = ""
+    resets: int = 0
 
 
 class Machine:
@@ -247,7 +250,9 @@ class Host(Machine):
             } if self.storage and self.heartbeat else {},
             calls=calls,
             guests={
-                name: GuestThere(copy.epoch, copy.state, copy.migrated)
+                name: GuestThere(
+                    copy.epoch, copy.state, copy.migrated, copy.trouble, resets=copy.resets
+                )
                 for name, copy in self.copies.items() if name in self.names(calls)
             },
             watchdog=self.watchdog,
@@ -334,7 +339,7 @@ class Host(Machine):
     def do_start(self, action):
         copy = self.copies.setdefault(action.guest, Copy(0, OFF))
         copy.epoch, copy.state, copy.busy = action.epoch, STARTING, copy.busy + 1
-        copy.migrated, copy.moving_since = 0, None
+        copy.migrated, copy.moving_since, copy.trouble, copy.resets = 0, None, "", 0
         self.world.at(START_S, self.started, action.guest, copy.busy)
 
     def started(self, name, busy):
@@ -439,9 +444,13 @@ class Host(Machine):
     def runs(self, name):
         return self.is_on and name in self.copies and self.copies[name].state == RUNNING
 
-    def crash(self, name):
+    def crash(self, name, trouble=""):
+        """It ends; with a trouble it is alive, and writes on as one may that is not paused."""
         copy = self.copies.get(name)
-        if copy and copy.state == RUNNING:
+        if copy and copy.state == RUNNING and trouble:
+            copy.trouble = trouble
+            self.world.say(self.name, f"guest {name} is ill", trouble)
+        elif copy and copy.state == RUNNING:
             copy.state, copy.busy, copy.moving_since = CRASHED, copy.busy + 1, None
             self.world.say(self.name, f"guest {name} crashes")
 

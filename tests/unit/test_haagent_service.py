@@ -161,6 +161,7 @@ def cloud(tmp_path, monkeypatch):
         return guests._conn
 
     monkeypatch.setattr(service.Guests, "_connected", connected)
+    monkeypatch.setattr(service.Guests, "_close", lambda guests: None)
     own = property(lambda found: one.ca.credentials(found.host))
     monkeypatch.setattr(settings.AgentSettings, "credentials", own)
     yield one
@@ -225,6 +226,21 @@ def test_a_guest_that_is_given_to_a_cloud_at_work_runs_on_where_it_is(three):
     until(lambda: ("hv1", "adopt web1") in three.master.journal, "it is adopted")
     assert [what for _, what in three.master.journal] == ["adopt web1"]
     assert three.agents["hv1"].copies.get("web1").epoch == 1
+
+
+def test_a_guest_that_is_alive_and_has_failed_is_killed_and_started_anew(three):
+    running(three, "hv1")
+    three.master.wanted = wanted("hv1")
+    until(lambda: three.master.place() == ("placed", "hv1"), "it is placed")
+    one = three.agents["hv1"]
+    until(lambda: one.copies.get("web1").epoch == 1, "it is adopted")
+    number = one.guests.domain("web1").ID()
+    one.guests.health._found("web1", facts.PANICKED, "its kernel panicked")
+    until(lambda: one.copies.get("web1").epoch == 2, "it is started anew")
+    until(lambda: three.master.place() == ("placed", "hv1"), "it is placed")
+    assert one.guests.domain("web1").ID() != number
+    journal = [what for _, what in three.master.journal]
+    assert journal == ["adopt web1", "kill web1", "start web1"]
 
 
 def test_a_killed_agent_comes_back_and_its_guests_run_on(three):

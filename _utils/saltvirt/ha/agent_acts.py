@@ -37,7 +37,7 @@ from saltvirt.ha.facts import (
     GuestThere,
 )
 from saltvirt.ha.policy import FREEZE, MIGRATE
-from saltvirt.ha.registry import IGNORED, NEW
+from saltvirt.ha.registry import ERROR, IGNORED, NEW
 
 if TYPE_CHECKING:
     from saltvirt.ha.policy import HaPolicy
@@ -120,7 +120,7 @@ class Acting:
         running = agent_known.alive(self.view)
         if self.state.phase == OVER:
             mine = [g for g in self.state.kept.registry.guests.values()
-                    if g.host == self.state.host and g.run]  # fmt: skip
+                    if g.host == self.state.host and g.run and g.state != ERROR]  # fmt: skip
             rid = way == FREEZE or not mine or not self.state.kept.registry.armed
             rid = rid or self._waited(self.policy.shutdown_wait_s)
             if rid and not self.view.works and self._is_told():
@@ -158,7 +158,8 @@ class Acting:
     def _foreign(self, name: str, record: GuestRecord, there: GuestThere) -> AgentAction:
         """A guest that is no longer this host's."""
         if there.state in ALIVE:
-            kind = STOP_GUEST if record.gentle and there.state == RUNNING else KILL
+            well = there.state == RUNNING and not there.trouble
+            kind = STOP_GUEST if record.gentle and well else KILL
             return AgentAction(kind, name, there.epoch, why="it is no longer this host's")
         return AgentAction(DROP, name, there.epoch, why="it lives elsewhere")
 
@@ -173,7 +174,11 @@ class Acting:
         goes = record.target and there.state == RUNNING and there.migrated <= record.epoch
         if goes:
             return AgentAction(SEND_AWAY, name, record.epoch + 1, record.target, why=record.why)
-        return AgentAction(ADOPT, name, record.epoch) if there.epoch < record.epoch else None
+        if there.epoch >= record.epoch:
+            return None
+        if record.anew == record.epoch:
+            return AgentAction(KILL, name, there.epoch, why=record.why)
+        return AgentAction(ADOPT, name, record.epoch)
 
     def _may_start(self, name: str, record: GuestRecord, there: GuestThere) -> bool:
         """Of one that ended in the epoch that it is to have, the leader decides what follows."""

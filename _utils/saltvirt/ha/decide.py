@@ -213,6 +213,14 @@ def _looked_at(registry: Registry, view: View) -> list[tuple[str, GuestWanted]]:
 
 
 def _guest(case: GuestCase, version: int) -> GuestRecord | None:
+    changed, silent_s = _followed(case, version), case.wanted.agent_silent_s
+    record = changed or case.record
+    return (
+        changed if record.agent_silent_s == silent_s else replace(record, agent_silent_s=silent_s)
+    )
+
+
+def _followed(case: GuestCase, version: int) -> GuestRecord | None:
     row = case.next()
     if row is None:
         if case.places != case.record.places:

@@ -20,6 +20,11 @@ STARTING, RUNNING, STOPPED, CRASHED, FAILED, OFF, INCOMING = (
 )  # fmt: skip
 # these may write to its disks, now or without being told
 ALIVE = (STARTING, RUNNING, INCOMING)
+# what ails one that is alive: its kernel panicked, its I/O failed, its watchdog fired, its agent
+# was heard and is silent; its storage is full, or it is not known yet why its I/O failed
+PANICKED, IO_FAILED, WATCHDOG, SILENT, FULL, UNCLEAR = (
+    "panicked", "i/o failed", "watchdog", "silent", "full", "unclear",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -55,11 +60,15 @@ class Pledge(Fact):
 @dataclass(frozen=True)
 class GuestThere(Fact):
     """A guest that a host has. epoch: of the start that it was told; migrated: the epoch of a
-    migration away that failed."""
+    migration away that failed. trouble: what ails it while it is alive; seen: that, or how it
+    ended, in words. resets: so often its own watchdog has reset it of late."""
 
     epoch: int
     state: str
     migrated: int = seldom(0)
+    trouble: str = seldom("")
+    seen: str = seldom("")
+    resets: int = seldom(0)
 
 
 @dataclass(frozen=True)

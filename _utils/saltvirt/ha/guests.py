@@ -6,15 +6,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from saltvirt.ha import safety
+from saltvirt.ha import failing, safety
 from saltvirt.ha.facts import (
     ALIVE,
-    CRASHED,
-    FAILED,
     LEAVING,
     OVER,
     RUNNING,
-    STOPPED,
     Beat,
     GuestThere,
     Pledge,
@@ -214,26 +211,39 @@ class GuestCase:
         fencing = [self.registry.host(place.host).state == FENCING for place in self.places]
         return any(fencing) and not self.is_in_doubt()
 
-    def _failed(self) -> bool:
+    def _own(self) -> GuestThere | None:
+        """What its host, which is heard, says of the start that it is to have."""
         there, record = self.there, self.record
-        return bool(
-            record.run
-            and self.registry.armed
-            and not record.target
-            and there is not None
-            and self.host.state in (UP, MAINTENANCE)
-            and there.epoch == record.epoch
-            and there.state in (CRASHED, FAILED, STOPPED)
-        )
+        known = record.run and not record.target and self.host.state in (UP, MAINTENANCE)
+        return there if known and there is not None and there.epoch == record.epoch else None
+
+    def waits_for_storage(self) -> bool:
+        there = self._own()
+        self.why = failing.obstacle(there) if there else ""
+        return bool(self.why)
+
+    @property
+    def _failure(self) -> str:
+        """What was seen of one that failed, or nothing."""
+        there = self._own()
+        return failing.failure(there, self.wanted.restarts) if there and self.registry.armed else ""
+
+    def _tries(self, left: bool, how: str) -> bool:
+        seen = self._failure
+        self.why = f"it failed: {seen}: {how}" if seen and left else ""
+        return bool(self.why)
 
     def may_restart(self) -> bool:
-        return self._failed() and self.record.restarts < self.wanted.restarts
+        there = self.there
+        used = self.record.restarts + (there.resets if there else 0)
+        return self._tries(used < self.wanted.restarts, "once more in place")
 
     def may_relocate(self) -> bool:
-        return self._failed() and self.record.relocates < self.wanted.relocates
+        left = self.record.relocates < self.wanted.relocates
+        return self._tries(left, "once more elsewhere")
 
     def has_failed(self) -> bool:
-        return self._failed()
+        return self._tries(True, "as often as it may")
 
     def has_no_storage(self) -> bool:
         beat = self.here
@@ -315,6 +325,7 @@ class GuestCase:
         return bool(
             record.run and known and there is not None and self.is_held
             and there.state == RUNNING and there.epoch == record.epoch
+            and not failing.obstacle(there)
         )  # fmt: skip
 
     def _is_free(self) -> bool:
@@ -430,7 +441,14 @@ class GuestCase:
         )  # fmt: skip
 
     def restart(self, record: GuestRecord) -> GuestRecord:
-        return replace(record, epoch=record.epoch + 1, restarts=record.restarts + 1)
+        epoch, runs = record.epoch + 1, self.there is not None and self.there.state in ALIVE
+        tries = record.restarts + 1
+        return replace(record, epoch=epoch, restarts=tries, anew=epoch if runs else 0)
+
+    def fail(self, record: GuestRecord) -> GuestRecord:
+        """One that is alive still is left as it is, for a person to look at."""
+        alive = self.there is not None and self.there.state in ALIVE
+        return record if alive else self.halt(record)
 
     def relocate(self, record: GuestRecord) -> GuestRecord:
         failed = tuple(sorted({*record.failed, record.host}))
@@ -475,7 +493,7 @@ class GuestCase:
         return replace(record, restarts=0, relocates=0, failed=())
 
     def settle(self, record: GuestRecord) -> GuestRecord:
-        return replace(record, better="", gentle=False, taker="")
+        return replace(record, better="", gentle=False, taker="", anew=0)
 
     def ask(self, record: GuestRecord) -> GuestRecord:
         return replace(record, taker=self._taker())
@@ -501,6 +519,8 @@ def is_quiet(record: GuestRecord, wanted: GuestWanted, view: View, registry: Reg
         return False
     if record.restarts or record.relocates or record.failed or record.better:
         return False
+    if record.agent_silent_s != wanted.agent_silent_s:
+        return False
     host = registry.host(record.host)
     arrived = view.beats.get(record.host)
     if host.state != UP or arrived is None or len(record.places) != 1:
@@ -514,4 +534,5 @@ def is_quiet(record: GuestRecord, wanted: GuestWanted, view: View, registry: Reg
         and there is not None
         and there.state == RUNNING
         and there.epoch == record.epoch
+        and not (there.trouble or there.resets)
     )

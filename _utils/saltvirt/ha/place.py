@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from saltvirt.ha.registry import MAINTENANCE, UP, GuestRecord, Registry
+from saltvirt.ha.registry import MAINTENANCE, RECOVERING, UP, GuestRecord, Registry
 from saltvirt.ha.view import APART, TOGETHER, GuestRule, GuestWanted
 from saltvirt.placement import choose, facts
 
@@ -30,7 +30,7 @@ class Room:
         for name, record in self.registry.guests.items():
             for host in _hosts_of(record):
                 self.at.setdefault(host, set()).add(name)
-            if record.host and record.run and record.state != "placed":
+            if record.host and record.run and record.state == RECOVERING:
                 self.starting[record.host] = self.starting.get(record.host, 0) + 1
 
     @cached_property

@@ -36,7 +36,8 @@ class GuestRecord(Fact):
     restarts, relocates: tries since it last ran well; failed: where; better: the host that it is to
     go to, last: where it was last. home: where it goes when that is back from what was planned.
     wish: the last of a person's wishes that was followed. taker: the host that is to get the lease
-    of its disks.
+    of its disks. anew: the epoch with which it is started where an earlier one runs, which is
+    killed first. agent_silent_s: as GuestWanted has it.
     """
 
     state: str = NEW
@@ -58,6 +59,8 @@ class GuestRecord(Fact):
     home: str = seldom("")
     wish: int = seldom(0)
     taker: str = seldom("")
+    anew: int = seldom(0)
+    agent_silent_s: int = seldom(0)
 
 
 @dataclass(frozen=True)

@@ -156,9 +156,10 @@ GUESTS = (
         for state in _ASKED_FOR
         for row in (
             Row(state, "is_left", RECOVERING, "its host shuts down", "release"),
+            Row(state, "waits_for_storage", BLOCKED, "its storage is full: no restart mends that"),
             Row(state, "may_restart", RECOVERING, "it failed: once more in place", "restart"),
             Row(state, "may_relocate", RECOVERING, "it failed: once more elsewhere", "relocate"),
-            Row(state, "has_failed", ERROR, "it failed as often as it may", "halt"),
+            Row(state, "has_failed", ERROR, "it failed as often as it may", "fail"),
         )
     ),
     *(

@@ -10,7 +10,7 @@ from saltvirt.ha.policy import HaPolicy
 from saltvirt.ha.registry import Registry
 from saltvirt.placement.facts import Guest
 from saltvirt.placement.policy import PlacementPolicy
-from saltvirt.wire import Fact, untold
+from saltvirt.wire import Fact, seldom, untold
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +30,8 @@ OFF, ON, TIMED_OUT = "off", "on", "timed out"
 @dataclass(frozen=True)
 class GuestWanted(Fact):
     """A guest that a person gave to high availability. host: where it was then. size: as placement
-    counts it. leased: its disks have a lease that only one host can hold."""
+    counts it. leased: its disks have a lease that only one host can hold. agent_silent_s: it has
+    failed when its guest agent, once heard, is silent for so long; 0: never."""
 
     NAMED_BY: ClassVar[str] = "name"
 
@@ -42,6 +43,7 @@ class GuestWanted(Fact):
     relocates: int = 1
     failback: bool = True
     leased: bool = False
+    agent_silent_s: int = seldom(0)
     size: Guest = untold(Guest("", vcpus=1, memory_kib=1024**2))
 
 

@@ -43,13 +43,17 @@ class Copy(Fact):
 
 @dataclass(frozen=True)
 class Seen:
-    """A domain of libvirt. incoming: it waits for a migration to end. crashed: so it ended."""
+    """A domain of libvirt. incoming: it waits for a migration to end. crashed: so it ended. state,
+    reason: libvirt's numbers; number: of this start."""
 
     name: str
     uuid: str
     active: bool
     incoming: bool = False
     crashed: bool = False
+    state: int = 0
+    reason: int = 0
+    number: int = -1
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from saltvirt.ha.facts import ALIVE, FAILED, STARTING
 from saltvirt.haagent import definitions
 from saltvirt.haagent.copies import Copies, Copy, Seen, Snapshot
 from saltvirt.haagent.definitions import Definition, Definitions
+from saltvirt.haagent.health import Health
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import guest_lock
@@ -29,7 +30,8 @@ _LOCK_WAIT_S = 5
 _DISK_WAIT_S, _DISK_AGAIN_S = 100, 1
 PRESS_AGAIN_S = 10
 _DEFINITIONS_EVERY_S = 10
-# virDomainState: running, blocked, paused, in shutdown, suspended; shut off, crashed
+# virDomainState: running, blocked, paused, in shutdown, suspended; shut off, crashed, which may be
+# kept as it was, alive
 _ACTIVE, _PAUSED, _OFF, _CRASHED = (1, 2, 3, 4, 7), 3, 5, 6
 # virDomainPausedReason of one that waits for a migration; virDomainShutoffReason of a crash
 _COMING, _OFF_CRASHED = (2, 11), 3
@@ -48,18 +50,25 @@ class Where:
 
 class Guests:
     """The guests of this host's libvirt. kept: definitions that masters told. clock: of this
-    boot."""
+    boot. window_s: as Health has it."""
 
     def __init__(
-        self, where: Where, copies: Copies, kept: Definitions, clock: Callable[[], float]
+        self,
+        where: Where,
+        copies: Copies,
+        kept: Definitions,
+        clock: Callable[[], float],
+        window_s: float = 120,
     ) -> None:
         connection.require_binding()
         self.where, self.copies, self.kept, self._clock = where, copies, kept, clock
+        self.health = Health(self, clock, window_s)
         self.names: frozenset[str] = frozenset()
         self.on_definition: Callable[[Definition], None] = lambda found: None
         self._told: dict[str, str] = {}
         self._told_s = 0.0
         self._conn: libvirt.virConnect | None = None
+        self._events: list[int] = []
         self._busy: set[tuple[str, str]] = set()
         self._asked: dict[str, float] = {}
         self._unwanted: set[str] = set()
@@ -89,16 +98,48 @@ class Guests:
                 self._close()
             self._wake.wait(self.where.beat_s)
             self._wake.clear()
+        self._close()
 
     def _connected(self) -> libvirt.virConnect:
         if self._conn is None:
             conn = libvirt.open(self.where.uri)
             with contextlib.suppress(libvirt.libvirtError):  # the test driver has none
                 conn.setKeepAlive(_ALIVE_EVERY_S, _ALIVE_TIMES)
+            self._listen(conn)
             self._conn = conn
         return self._conn
 
+    def _listen(self, conn: libvirt.virConnect) -> None:
+        """Events of which libvirt's states say nothing afterwards."""
+        told: dict[int, Callable[..., None]] = {
+            libvirt.VIR_DOMAIN_EVENT_ID_WATCHDOG: self._fired,
+            libvirt.VIR_DOMAIN_EVENT_ID_REBOOT: self._rebooted,
+        }
+        for event, function in told.items():
+            with contextlib.suppress(libvirt.libvirtError):  # a driver without it
+                self._events.append(conn.domainEventRegisterAny(None, event, function, None))
+
+    def _ignore(self) -> None:
+        """A connection whose events are listened to does not end."""
+        events, self._events = self._events, []
+        for event in events:
+            with contextlib.suppress(libvirt.libvirtError):
+                if self._conn is not None:
+                    self._conn.domainEventDeregisterAny(event)
+
+    def _fired(
+        self, _conn: libvirt.virConnect, dom: libvirt.virDomain, action: int, _: object
+    ) -> None:
+        if dom.name() in self.names:
+            log.warning("the watchdog of %s fired: action %s", dom.name(), action)
+            self.health.fired(dom.name(), action)
+
+    def _rebooted(self, _conn: libvirt.virConnect, dom: libvirt.virDomain, _: object) -> None:
+        if dom.name() in self.names:
+            self.health.rebooted(dom.name())
+
     def _close(self) -> None:
+        self._ignore()
         conn, self._conn = self._conn, None
         with contextlib.suppress(libvirt.libvirtError):
             if conn is not None:
@@ -109,6 +150,7 @@ class Guests:
         domains = {one.name: one for one in map(seen, conn.getAllDomainStats(1))}
         names = self.names
         self.copies.look(Snapshot(at_s, domains), names, self._clock())
+        self.health.look(domains, names)
         for name in [name for name in self._asked if not self._is_alive(name)]:
             del self._asked[name]
         here = [name for name in names if name in domains]
@@ -154,6 +196,7 @@ class Guests:
         before = self.copies.get(name)
         uuid = before.uuid if before else ""
         self._unwanted.discard(name)
+        self.health.began(name)
         self.copies.put(name, Copy(epoch, STARTING, uuid, since_s=self._clock(), busy=True))
         if not self._begin("start", name, self._start, epoch):
             self.copies.change(name, self._clock(), busy=False)
@@ -232,10 +275,12 @@ class Guests:
                 self._create(name, dom)
             clear = True
             log.info("guest %s runs, epoch %s", name, epoch)
-        except (errors.VirtError, OSError):
+        except (errors.VirtError, OSError) as exc:
             clear = True
+            self.health.failed(name, exc)
             raise
-        except libvirt.libvirtError:
+        except libvirt.libvirtError as exc:
+            self.health.failed(name, exc)
             clear = self._conn is not None and bool(self._conn.isAlive())
             raise
         finally:
@@ -335,7 +380,10 @@ def seen(told: tuple[libvirt.virDomain, dict[str, Any]]) -> Seen:
     return Seen(
         dom.name(),
         dom.UUIDString(),
-        active=state in _ACTIVE,
+        active=state in _ACTIVE or (state == _CRASHED and dom.ID() >= 0),
         incoming=state == _PAUSED and reason in _COMING,
         crashed=state == _CRASHED or (state == _OFF and reason == _OFF_CRASHED),
+        state=state,
+        reason=reason,
+        number=dom.ID(),
     )

@@ -64,7 +64,7 @@ class Service:
         locks = f"{guest_lock.FOLDER}/guests"
         where = Where(settings.uri, locks, self.policy.shutdown_wait_s, self.policy.beat_s)
         kept = Definitions(f"{settings.state}/definitions", self.known())
-        self.guests = Guests(where, self.copies, kept, clock)
+        self.guests = Guests(where, self.copies, kept, clock, self.policy.stable_s)
         self.guests.on_definition = self.tell_definition
         self.moves = Moves(self.guests, clock, self.ask, lambda host: f"qemu+tls://{host}/system")
         self.inbox = Inbox(settings.masters, clock, self.wake.set)
@@ -158,6 +158,7 @@ class Service:
             return
         self.state = step.state
         self.guests.names = self.names()
+        self.guests.health.agents = self.agents()
         self.tell(step.beat)
         acts = set(step.actions)
         for action in step.actions:
@@ -186,7 +187,7 @@ class Service:
             beats={k: v for k, v in self.inbox.beats.items() if k in self.settings.members},
             stored=self.stored(now_s),
             calls=self.inbox.believable(self.copies.looked_s, self.known()),
-            guests=self.copies.there(self.names()),
+            guests=self.guests.health.over(self.copies.there(self.names())),
             watchdog=self.watchdog.is_there,
             works=self.watchdog.works,
             watchdog_s=self.watchdog.timeout_s,
@@ -216,6 +217,15 @@ class Service:
         for arrived in self.inbox.calls.values():
             names |= set(arrived.call.registry.guests) if arrived.call.registry else set()
         return frozenset(names)
+
+    def agents(self) -> dict[str, int]:
+        """Guests here whose agents are to be asked, and for how long each may be silent."""
+        records = self.state.kept.registry.guests
+        return {
+            name: one.agent_silent_s
+            for name, one in records.items()
+            if one.agent_silent_s and one.host == self.settings.host
+        }
 
     def why_asked(self, now_s: float) -> str:
         """What its machine asks of it; it may begin to shut down while the agent ends."""

@@ -20,6 +20,8 @@ from saltvirt.revert import Revert
 
 MOST = 1000
 _COUNTS = ("priority", "restarts", "relocates")
+# a guest's own reboot takes longer than less
+_SILENT_LEAST_S, _SILENT_MOST_S = 30, 86400
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Asked:
     failback: Any = None
     state: Any = None
     group: Any = None
+    agent_silent_s: Any = None
 
     def over(self, wanted: GuestWanted) -> GuestWanted:
         """The guest's wishes with these. Raises InvalidInput."""
@@ -39,6 +42,8 @@ class Asked:
         for key in _COUNTS:
             if getattr(self, key) is not None:
                 found[key] = _count(getattr(self, key), key)
+        if self.agent_silent_s is not None:
+            found["agent_silent_s"] = _silent(self.agent_silent_s)
         if self.failback is not None:
             if not isinstance(self.failback, bool):
                 raise errors.InvalidInput(
@@ -62,6 +67,17 @@ def _count(value: object, key: str) -> int:
             f"{key} must be a whole number from 0 to {MOST}, not {units.shown(value)}"
         )
     return value
+
+
+def _silent(value: object) -> int:
+    least, most = _SILENT_LEAST_S, _SILENT_MOST_S
+    found = int(value) if isinstance(value, str) and value.isdecimal() else value
+    if isinstance(found, int) and not isinstance(found, bool) and found in (0, *range(least, most)):
+        return found
+    raise errors.InvalidInput(
+        f"agent_silent_s must be 0, or a whole number from {least} and below {most}, "
+        f"not {units.shown(value)}"
+    )
 
 
 @dataclass(frozen=True)

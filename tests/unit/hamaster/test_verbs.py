@@ -63,7 +63,7 @@ def engine(cloud):
 
 
 def test_a_guest_is_given_with_what_was_asked(cloud):
-    one = enable(cloud, "web1", priority="3", restarts=2, failback=False)
+    one = enable(cloud, "web1", priority="3", restarts=2, failback=False, agent_silent_s="90")
     assert one.check().answer()["web1"]["result"] is None
     assert wishes(cloud).guests == {}
     answer = operation.perform(one)
@@ -72,7 +72,7 @@ def test_a_guest_is_given_with_what_was_asked(cloud):
     kept = wishes(cloud).sized["web1"]
     assert (kept.host, kept.wanted, kept.priority, kept.restarts, kept.failback) == (
         "hv000", "started", 3, 2, False)  # fmt: skip
-    assert kept.size.memory_kib == 1 << 20
+    assert (kept.agent_silent_s, kept.size.memory_kib) == (90, 1 << 20)
     [(tag, data)] = cloud.told
     assert (tag, data["verb"], data["about"]) == ("salt/virt/ha/wish", "ha_enable", "web1")
     assert json.dumps(answer)
@@ -150,6 +150,7 @@ def test_the_same_again_is_nothing(cloud):
 @pytest.mark.parametrize("asked", (
     {"priority": -1}, {"priority": True}, {"priority": [1]}, {"restarts": 10**9},
     {"failback": "yes"}, {"state": "ignored"}, {"state": 7}, {"group": {}},
+    {"agent_silent_s": 29}, {"agent_silent_s": True}, {"agent_silent_s": "long"},
 ))  # fmt: skip
 def test_what_is_no_wish_is_refused(cloud, asked):
     with pytest.raises((errors.InvalidInput, errors.NotFound)):
