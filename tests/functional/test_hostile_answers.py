@@ -423,7 +423,8 @@ def call(tmp_path, monkeypatch, modules, real, pairs):  # noqa: F811
             "sock_dir": str(root / "sock"), "conf_file": str(root / "master"),
             "virt": {"hosts": "hv*", "queue_timeout": 1,
                      "placement": {"reserved_memory_kib": 0, "reserved_disk_bytes": 0},
-                     "ha": {"members": {"hv1": {"fences": [{"agent": "fence_none"}]}, "hv2": {}}}},
+                     "ha": {"members": {"hv2": "10.9.0.2", "hv1": {
+                         "address": "10.9.0.1", "fences": [{"agent": "fence_none"}]}}}},
         }  # fmt: skip
         function = plain(verb)
         if function.startswith("ha_"):

@@ -21,6 +21,7 @@ from saltvirt.haagent.copies import Copies, Copy, Seen, Snapshot
 from saltvirt.haagent.definitions import Definitions
 from saltvirt.haagent.definitions import parse as definition
 from saltvirt.haagent.guests import Guests, Where
+from saltvirt.hatalk import addresses
 from saltvirt.host.connection import libvirt
 from tests.clock import Clock, until
 
@@ -47,6 +48,7 @@ def test_settings_are_read():
         ({"members": {"hv1": "a", "../x": "b"}}, "no name of a certificate"),
         ({"members": {"hv1": "a", "x" * 65: "b"}}, "no name of a certificate"),
         ({"members": {"hv1": 1}}, "members.hv1 is not text"),
+        ({"members": {"hv1": "hv1.example.org"}}, "must be an IP address, not 'hv1.example.org'"),
         ({"pools": ["srv"]}, "is no absolute path"),
         ({"watchdog": "watchdog"}, "no absolute path"),
         ({"colour": 1}, "unknown settings colour"),
@@ -70,7 +72,7 @@ def test_a_file_of_settings_that_is_none_is_told(tmp_path, text):
 
 @pytest.mark.parametrize("text", ["[::1]:17", "[::1]", "::1", "fe80::1"])
 def test_addresses_of_six(text):
-    host, port = settings.address(text, 5)
+    host, port = addresses.parse(text, 5)
     assert (host, port) == ("fe80::1" if "fe" in text else "::1", 17 if "17" in text else 5)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from saltvirt import errors, places, units
 from saltvirt.ha.policy import SHUTDOWN_POLICIES, HaPolicy
-from saltvirt.hatalk import tls
+from saltvirt.hatalk import addresses, tls
 from saltvirt.hatalk.talk import PORT
 from saltvirt.wire import Fact
 
@@ -56,17 +56,7 @@ class AgentSettings(Fact):
 
     def where(self, member: str) -> tuple[str, int]:
         """(address, port) of a member's agent."""
-        return address(self.members[member], self.port)
-
-
-def address(text: str, port: int) -> tuple[str, int]:
-    """(address, port) of ``ADDRESS``, ``ADDRESS:PORT``, ``[ADDRESS]:PORT``. Raises InvalidInput."""
-    host, _, rest = text.rpartition(":")
-    if not host or text.endswith("]") or (":" in host and not host.endswith("]")):
-        host, rest = text, str(port)
-    if not rest.isdigit() or not 0 < int(rest) < 65536 or not host.strip("[]"):
-        raise errors.InvalidInput(f"{units.shown(text)} is neither ADDRESS nor ADDRESS:PORT")
-    return host.strip("[]"), int(rest)
+        return addresses.parse(self.members[member], self.port)
 
 
 def read(path: str = PATH) -> AgentSettings:

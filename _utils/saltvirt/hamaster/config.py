@@ -9,13 +9,13 @@ from typing import Any
 
 from saltvirt import errors, settings, units
 from saltvirt.ha.policy import CONDITIONAL, SHUTDOWN_POLICIES, HaPolicy
+from saltvirt.hatalk import addresses
 
 PORT = 16516
 WATCHDOG = "/dev/watchdog"
 
 _AGENT = re.compile("fence_[a-z0-9_]{1,60}")
 _OPTION = re.compile("[a-z][a-z0-9_-]{0,60}")
-_ADDRESS = re.compile(r"[A-Za-z0-9_.-]{1,253}|\[?[0-9A-Fa-f:.]{2,45}\]?")
 # ours to say, or secrets, which are in a file
 _OURS = ("action", "password", "passwd")
 _COUNTS = ("max_fences", "starts_at_once")
@@ -99,9 +99,7 @@ def _member(host: object, given: object, port: int) -> Member:
     given = {"address": given} if isinstance(given, str) else given
     known = {"address", "port", "fences", "watchdog"}
     one = _mapping(given, where, known)
-    address = str(one.get("address") or host)
-    if not _ADDRESS.fullmatch(address):
-        raise errors.InvalidInput(f"{where}: {units.shown(address)} is no address")
+    address = addresses.ip(where, one.get("address"))
     own_port = one.get("port", port)
     if isinstance(own_port, bool) or not isinstance(own_port, int) or not 0 < own_port < 2**16:
         raise errors.InvalidInput(f"{where}: port must be from 1 to 65535")

@@ -32,7 +32,7 @@ def settings_of(config: HaConfig, host: str) -> dict[str, Any]:
 
 
 def _bracketed(address: str) -> str:
-    return f"[{address}]" if ":" in address and not address.startswith("[") else address
+    return f"[{address}]" if ":" in address else address
 
 
 class Setup:

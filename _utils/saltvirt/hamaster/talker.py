@@ -28,7 +28,7 @@ class AgentsTalker:
         pace = Pace(beat_s=beat_s, quiet_s=suspect_s / 2, silent_s=2 * suspect_s)
         self._talk = Talk(self._own, hear, pace)
         for name, member in self._config.members.items():
-            self._talk.call(name, member.address.strip("[]"), member.port)
+            self._talk.call(name, member.address, member.port)
 
     def tell(self, host: str, kind: str, body: dict[str, Any]) -> None:
         """Says it as soon as there is a connection."""

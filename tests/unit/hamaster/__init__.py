@@ -12,7 +12,7 @@ MEMBERS = {
         "fences": [{"agent": "fence_fake", "options": {"ip": "10.1.0.1"}}],
     },
     "hv001": "10.0.0.2",
-    "hv002": {},
+    "hv002": "10.0.0.3",
 }
 GUEST = """<domain type='kvm'><name>{name}</name><memory>1048576</memory><vcpu>1</vcpu>
 <os><type arch='x86_64'>hvm</type></os><devices>

@@ -10,9 +10,11 @@ from saltvirt import errors, settings
 from saltvirt.ha.policy import HaPolicy
 from saltvirt.hamaster import config
 
+AT = {"address": "10.0.0.1"}
+
 
 def read(**ha):
-    ha = {"members": {"hv1": "10.0.0.1", "hv2": {}}, **ha}
+    ha = {"members": {"hv1": "10.0.0.1", "hv2": "10.0.0.2"}, **ha}
     return config.of_master({"id": "salt_master", "virt": {"ha": ha}})
 
 
@@ -21,7 +23,7 @@ def test_what_is_said_is_read():
     fence = {"agent": "fence_ipmilan", "options": options}
     found = read(
         members={"hv1": {"address": "10.0.0.1", "port": 1, "fences": [fence], "watchdog": None},
-                 "hv2": "10.0.0.2", "hv3": {}},
+                 "hv2": "10.0.0.2", "hv3": {"address": "fd00::3"}},
         pools=["/disks"], max_fences=3, beat_s=0.5, reserve=1, shutdown_policy="migrate",
     )  # fmt: skip
     assert (found.name, found.masters) == ("salt", ("salt",))
@@ -31,7 +33,7 @@ def test_what_is_said_is_read():
     assert found.members == {
         "hv1": config.Member("10.0.0.1", 1, (setting,), None),
         "hv2": config.Member("10.0.0.2"),
-        "hv3": config.Member("hv3"),
+        "hv3": config.Member("fd00::3"),
     }
     assert found.pools == ("/disks",)
     assert found.policy == HaPolicy(max_fences=3, beat_s=0.5, reserve=1, shutdown_policy="migrate")
@@ -55,23 +57,25 @@ WRONG = (
     ({"members": {"hv1": 7}}, "virt:ha:members:hv1 must be a mapping"),
     ({"members": {7: "x"}}, "7 is no minion id"),
     ({"members": {"hv1": {"adress": "x"}}}, "unknown setting adress"),
-    ({"members": {"hv1": "a b"}}, "no address"),
-    ({"members": {"hv1": {"port": 70000}}}, "port must be from 1"),
-    ({"members": {"hv1": {"port": True}}}, "port must be from 1"),
-    ({"members": {"hv1": {"watchdog": "/etc/passwd"}}}, "watchdog must be a device"),
-    ({"members": {"hv1": {"fences": {}}}}, None),
-    ({"members": {"hv1": {"fences": {"agent": "x"}}}}, "fences must be a list"),
-    ({"members": {"hv1": {"fences": [{"agent": "/bin/sh"}]}}}, "agent must be the name"),
-    ({"members": {"hv1": {"fences": [{"agent": "fence_../x"}]}}}, "agent must be the name"),
-    ({"members": {"hv1": {"fences": [{"agent": "fence_x", "options": {"action": "on"}}]}}},
+    ({"members": {"hv1": "hv1.example.org"}}, "hv1: address must be an IP address, not 'hv1.exam"),
+    ({"members": {"hv1": {}}}, "hv1: address must be an IP address, not nothing"),
+    ({"members": {"hv1": {**AT, "port": 70000}}}, "port must be from 1"),
+    ({"members": {"hv1": {**AT, "port": True}}}, "port must be from 1"),
+    ({"members": {"hv1": {**AT, "watchdog": "/etc/passwd"}}}, "watchdog must be a device"),
+    ({"members": {"hv1": {**AT, "fences": {}}}}, None),
+    ({"members": {"hv1": {**AT, "fences": {"agent": "x"}}}}, "fences must be a list"),
+    ({"members": {"hv1": {**AT, "fences": [{"agent": "/bin/sh"}]}}}, "agent must be the name"),
+    ({"members": {"hv1": {**AT, "fences": [{"agent": "fence_../x"}]}}}, "agent must be the name"),
+    ({"members": {"hv1": {**AT, "fences": [{"agent": "fence_x", "options": {"action": "on"}}]}}},
      "action is given by Salt Virt"),
-    ({"members": {"hv1": {"fences": [{"agent": "fence_x", "options": {"password": "s"}}]}}},
+    ({"members": {"hv1": {**AT, "fences": [{"agent": "fence_x", "options": {"password": "s"}}]}}},
      "password belongs in a password_file"),
-    ({"members": {"hv1": {"fences": [{"agent": "fence_x", "options": {"ip": "a\naction=on"}}]}}},
+    ({"members": {"hv1": {**AT, "fences": [{"agent": "fence_x", "options": {"ip": "a\nb=c"}}]}}},
      "ip must be a text of one line"),
-    ({"members": {"hv1": {"fences": [{"agent": "fence_x", "options": {"a\nb": "x"}}]}}},
+    ({"members": {"hv1": {**AT, "fences": [{"agent": "fence_x", "options": {"a\nb": "x"}}]}}},
      "must be a text of one line"),
-    ({"members": {"hv1": {"fences": [{"agent": "fence_x", "options": {"password_file": "x"}}]}}},
+    ({"members": {"hv1": {**AT, "fences": [
+        {"agent": "fence_x", "options": {"password_file": "x"}}]}}},
      "password_file must be an absolute path"),
     ({"masters": ["other"]}, "must name this master, salt"),
     ({"masters": ["salt", "hv1"]}, "a master is no member"),
@@ -98,5 +102,5 @@ def test_what_is_wrong_is_named(ha, why):
 def test_a_password_is_not_in_what_is_said():
     options = {"password": "secret!"}
     with pytest.raises(errors.InvalidInput) as found:
-        read(members={"hv1": {"fences": [{"agent": "fence_x", "options": options}]}})
+        read(members={"hv1": {**AT, "fences": [{"agent": "fence_x", "options": options}]}})
     assert "secret!" not in found.value.text

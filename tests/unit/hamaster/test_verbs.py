@@ -126,7 +126,7 @@ def test_all_that_ties_a_guest_to_its_host_is_said_at_once(cloud):
 
 def test_a_guest_of_a_host_that_takes_no_part_is_refused(cloud):
     del cloud.opts["virt"]["ha"]["members"]["hv000"]
-    cloud.opts["virt"]["ha"]["members"]["hv9"] = {}
+    cloud.opts["virt"]["ha"]["members"]["hv9"] = "10.0.0.9"
     with pytest.raises(errors.NotFound, match="no member of virt:ha; members: hv001, hv002"):
         enable(cloud, "web1").run()
 
@@ -318,7 +318,8 @@ def test_each_host_is_told_what_all_must_have_alike(cloud):
     answer = operation.perform(Setup(cloud))
     assert [answer[name]["comment"] for name in cloud.names] == ["written"] * 3
     assert told["hv000"]["members"] == {
-        "hv000": "10.0.0.1:16516", "hv001": "10.0.0.2:16516", "hv002": "hv002:16516"}  # fmt: skip
+        "hv000": "10.0.0.1:16516", "hv001": "10.0.0.2:16516", "hv002": "10.0.0.3:16516",
+    }  # fmt: skip
     for host, one in told.items():
         assert agent_settings.parse(one, host).host == host
     assert "fence_fake" not in json.dumps(told)
