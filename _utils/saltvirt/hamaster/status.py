@@ -7,7 +7,7 @@ from typing import Any
 
 from saltvirt import errors, units
 from saltvirt.fleet.client import Fleet
-from saltvirt.ha.registry import BLOCKED, ERROR, FENCED, FENCING, NEW, SUSPECTED, UNKNOWN
+from saltvirt.ha.registry import BLOCKED, ERROR, FENCED, FENCING, NEW, SUSPECTED, UNKNOWN, UP
 from saltvirt.ha.registry import STOPPED as STATE_STOPPED
 from saltvirt.ha.view import IGNORED
 from saltvirt.hamaster import config
@@ -83,6 +83,7 @@ def _host(name: str, settings: config.HaConfig, engine: Engine) -> dict[str, Any
         "watchdog": "armed" if seen and seen.armed else "at rest",
         "fences": [one.agent for one in settings.members[name].fences],
         "last_fence": seen.fence if seen else "",
+        "moved": dict(loss.moved) if loss else {},
         "unplaced": sorted(loss.unplaced) if loss else [],
     }
 
@@ -137,9 +138,20 @@ def _well(wishes: Wishes, hosts: dict[str, Any], guests: dict[str, Any]) -> str:
 
 def _table(hosts: dict[str, Any], guests: dict[str, Any]) -> list[list[Any]]:
     rows: list[list[Any]] = [["what", "name", "state", "host", "because"]]
-    rows += [["host", name, one["state"], "", one["why"]] for name, one in hosts.items()]
+    rows += [["host", name, one["state"], "", _because(one)] for name, one in hosts.items()]
     rows += [["guest", name, one["state"], one["host"], one["why"]] for name, one in guests.items()]
     return rows
+
+
+def _because(host: dict[str, Any]) -> str:
+    """Of a host that is up: what would become of its guests."""
+    if host["state"] != UP:
+        return str(host["why"])
+    if host["unplaced"]:
+        return f"if it died, no host would take {', '.join(host['unplaced'])}"
+    if host["moved"]:
+        return f"if it died, {units.counted(len(host['moved']), 'guest')} would run elsewhere"
+    return ""
 
 
 class Simulate:

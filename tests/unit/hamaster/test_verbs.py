@@ -460,7 +460,8 @@ def test_all_that_is_wrong_is_said_with_the_exit_code(cloud, engine):
         guests={"web1": GuestRecord("placed", host="hv000"),
                 "db1": GuestRecord("blocked", "its host is silent", last="hv001")},
     )  # fmt: skip
-    losses = {"hv000": seen.LossSeen({}, {"web1": "no room"})}
+    losses = {"hv000": seen.LossSeen({}, {"web1": "no room"}),
+              "hv002": seen.LossSeen({"x": "hv000"}, {})}  # fmt: skip
     write_engine(cloud, registry, {"hv000": seen.HostSeen(1, 0.4, armed=True)}, losses=losses)
     answer = operation.perform(Status(cloud))
     found = answer["ha"]
@@ -471,6 +472,10 @@ def test_all_that_is_wrong_is_said_with_the_exit_code(cloud, engine):
     ]  # fmt: skip
     assert found["hosts"]["hv000"]["watchdog"] == "armed"
     assert found["guests"]["db1"]["host"] == "hv001"
+    assert [row[4] for row in found["table"][1:4]] == [
+        "if it died, no host would take web1", "a majority",
+        "if it died, 1 guest would run elsewhere",
+    ]  # fmt: skip
     assert len(found["table"]) == 6
     assert [one["name"] for one in found["journal"]] == ["web1", "db1"]
     assert json.dumps(answer)
