@@ -23,20 +23,25 @@ _TARGET_KEYS = ("host", "folder", "mounted", "retention", "chain", "at_once", "b
 class TargetPolicy:
     """A place for backups.
 
-    host: the minion that has the folder. mounted: the folder has to be a mount point, so that
+    host: the minion that has the folder; None: each guest's own hypervisor, as where all of them
+    mount the same file system. mounted: the folder has to be a mount point, so that
     nothing is written below it while its file system is missing. chain: so many backups at most
     stand on each other. at_once: so many backups at most are written there at a time.
     bandwidth_mib_s: of one backup; None: as fast as it goes.
     """
 
     name: str
-    host: str
+    host: str | None
     folder: str
     mounted: bool = False
     retention: Retention = field(default_factory=Retention)
     chain: int = CHAIN
     at_once: int = 4
     bandwidth_mib_s: int | None = None
+
+    def machine(self, host: str) -> str:
+        """The minion that writes the backups of a hypervisor's guests there."""
+        return self.host or host
 
 
 @dataclass(frozen=True)
@@ -95,13 +100,12 @@ def _target(name: object, told: object, common: Mapping[str, Any]) -> TargetPoli
     _known(where, told, _TARGET_KEYS)
     given = {f"virt:{where}:{key}": value for key, value in told.items()}
     get = lambda key, default=None: given.get(key, default)  # noqa: E731
-    host = settings.text(get, f"{where}:host")
-    if not host:
-        raise InvalidInput(f"virt:{where}:host is missing: the minion that has the folder")
+    if not told.get("folder"):
+        raise InvalidInput(f"virt:{where}:folder is missing")
     folder = settings.folder(get, f"{where}:folder", "")
     return TargetPolicy(
         name=name,
-        host=host,
+        host=settings.text(get, f"{where}:host"),
         folder=folder,
         mounted=settings.boolean(get, f"{where}:mounted", False),
         retention=_retention(f"{where}:retention", told["retention"])
