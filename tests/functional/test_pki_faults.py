@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -16,6 +15,7 @@ from saltvirt.pki.authority import crl, policy, request_rules, responder, rotati
 from saltvirt.pki.authority.store import USES, Store
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import converge
+from tests.functional.steps import killed_at_every_step
 
 RAM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 RULES = policy.CertificatePolicy(hosts="*")
@@ -91,49 +91,6 @@ def test_one_hypervisor_asking_from_twenty_processes_gets_the_same_every_time(tm
 
 
 # kill -9
-
-
-class Murder:
-    """Kills this process at its n-th step that touches the disk."""
-
-    def __init__(self, at):
-        self.left = at
-        for name in ("replace", "fsync", "unlink", "mkdir", "fchmod"):
-            setattr(os, name, self._counted(getattr(os, name)))
-
-    def _counted(self, function):
-        def call(*args, **kwargs):
-            self._step()
-            result = function(*args, **kwargs)
-            self._step()
-            return result
-
-        return call
-
-    def _step(self):
-        self.left -= 1
-        if self.left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-def killed_at_every_step(work, check, before=lambda: None):
-    """Runs ``work`` in a process that is killed at its 1st, 2nd, 3rd … step, each time after
-    ``before``; ``check`` must hold after each. How many steps there are, or a few more. Without
-    SLOW=1 at each third."""
-    for at in range(1, 2000, 1 if os.environ.get("SLOW") else 3):
-        before()
-        child = os.fork()
-        if child == 0:
-            Murder(at)
-            try:
-                work()
-            finally:
-                os._exit(0)
-        _pid, status = os.waitpid(child, 0)
-        check()
-        if os.WIFEXITED(status):
-            return at
-    raise AssertionError("it never ended")
 
 
 def fresh(ram):

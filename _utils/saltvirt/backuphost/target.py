@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 from saltvirt import errors
@@ -150,13 +150,14 @@ class Target:
             there = [one for one in self.folder.names(uuid) if idents.is_ident(one)]
             if there and idents.number(max(there)) >= idents.number(_ident(ident)):
                 raise errors.InvalidInput(f"meanwhile {max(there)} was made: begin again")
-            new = NewBackup(self, uuid, ident)
-            self.folder.make(uuid, new.name)
-            try:
-                yield new
-            finally:
-                if not new.is_finished:
-                    self.folder.remove(uuid, new.name)
+            with contextlib.ExitStack() as holds:
+                new = NewBackup(self, uuid, ident, holds)
+                self.folder.make(uuid, new.name)
+                try:
+                    yield new
+                finally:
+                    if not new.is_finished:
+                        self.folder.remove(uuid, new.name)
 
     def sweep(self, uuid: str) -> None:
         """Removes what a process that died left of a guest. Hold its lock."""
@@ -185,10 +186,17 @@ class Target:
                 stack.enter_context(self.folder.held(uuid, ident, record.FILE, alone=True))
             yield
 
+    def is_used(self, uuid: str, ident: str) -> bool:
+        """Does somebody read it?"""
+        try:
+            with self._alone(uuid, _ident(ident)):
+                return False
+        except Busy:
+            return True
+
     def mark(self, uuid: str, ident: str, found: Verified) -> None:
-        """Puts down what was found of a backup, unless it is gone. Hold the guest's lock."""
-        if self.folder.is_there(uuid, _ident(ident)):
-            self.folder.write(uuid, ident, marks.FILE, data=record.as_json(found))
+        """Puts down what was found of a backup, while it is used."""
+        self.folder.write(uuid, _ident(ident), marks.FILE, data=record.as_json(found))
 
     def keep_image(self, image: Image, fill: Callable[[str], object]) -> str:
         """The path of the image, which is there then. fill: writes it to a path, where it is not.
@@ -214,9 +222,16 @@ class Target:
                 self.folder.remove(IMAGES, new)
         return self.image_path(image)
 
-    def remove_image(self, name: str) -> None:
-        """Takes an image away that no backup stands on."""
-        self.folder.remove(IMAGES, name)
+    def remove_image(self, name: str, unused: Callable[[], Collection[str]]) -> bool:
+        """Takes an image away, unless a backup on it is being made, or has been by now."""
+        try:
+            with self.folder.held(IMAGES, name, alone=True):
+                if name in unused():
+                    self.folder.remove(IMAGES, name)
+                    return True
+        except (Busy, errors.NotFound):
+            pass
+        return False
 
     def _digest(self, *parts: str) -> str:
         digest = hashlib.sha256()
@@ -233,6 +248,7 @@ class NewBackup:
     target: Target
     uuid: str
     ident: str
+    holds: contextlib.ExitStack
     is_finished: bool = False
 
     @property
@@ -243,6 +259,13 @@ class NewBackup:
     def disk_path(self, target: str) -> str:
         """Where the qcow2 of a disk is to be written."""
         return self.target.folder.path(self.uuid, self.name, record.disk_file(target))
+
+    def image(self, image: Image, fill: Callable[[str], object]) -> str:
+        """The path of an image that a disk is to stand on; see Target.keep_image. It stays until
+        this backup is made."""
+        path = self.target.keep_image(image, fill)
+        self.holds.enter_context(self.target.folder.held(IMAGES, image.file))
+        return path
 
     @contextlib.contextmanager
     def pieces(self, target: str) -> Iterator[PiecesFile]:
@@ -289,19 +312,10 @@ class NewBackup:
 
     def _fits(self, disk: BackupDisk, stock: Stock) -> None:
         """Raises BadAnswer where a disk's file is not what the record will say of it."""
-        path = self.disk_path(disk.target)
-        found = header.read(path, record.QCOW2)
-        backing = (found.backing, found.backing_format) if found.backing else None
-        wrong = None
-        if found.size_bytes != disk.size_bytes:
-            wrong = f"is of {found.size_bytes} bytes, not {disk.size_bytes}"
-        elif backing != disk.backing:
-            wrong = f"stands on {shown(backing)}, not on {disk.backing}"
-        elif found.data_file or found.snapshots or found.encrypted or found.corrupt:
-            wrong = "has a data file, a snapshot, a key, or is marked as corrupt"
-        elif disk.parent and (below := stock.wrong_disk(disk.parent, disk.target)):
+        wrong = misfit(self.disk_path(disk.target), disk)
+        if not wrong and disk.parent and (below := stock.wrong_disk(disk.parent, disk.target)):
             wrong = f"would stand on {disk.parent}: {below}"
-        elif disk.image and disk.image.file not in self.target.images():
+        elif not wrong and disk.image and disk.image.file not in self.target.images():
             wrong = f"would stand on the image {disk.image.file}, which is not there"
         if wrong:
             raise errors.BadAnswer(f"{disk.file} of {self.ident} {wrong}")
@@ -327,6 +341,22 @@ class PiecesFile:
     def sha256(self) -> str:
         """What the record has of it."""
         return self._digest.hexdigest()
+
+
+def misfit(path: str, disk: BackupDisk) -> str | None:
+    """What a disk's file has that its record does not tell of, or None: no tool may open it then.
+
+    Raises ImageError, NotFound.
+    """
+    found = header.read(path, record.QCOW2)
+    backing = (found.backing, found.backing_format) if found.backing else None
+    if found.size_bytes != disk.size_bytes:
+        return f"is of {found.size_bytes} bytes, not {disk.size_bytes}"
+    if backing != disk.backing:
+        return f"stands on {shown(backing)}, not on {disk.backing}"
+    if found.data_file or found.snapshots or found.encrypted or found.corrupt:
+        return "has a data file, a snapshot, a key, or is marked as corrupt"
+    return None
 
 
 def _hashed(readline: Callable[[int], bytes], update: Callable[[bytes], object]) -> Iterator[bytes]:

@@ -102,8 +102,21 @@ class Stock:
             return f"it has no disk {target}"
         if backup.verified and target in backup.verified.broken:
             return backup.verified.broken[target]
-        gone = [name for name in (disk.file, disk.pieces) if name not in backup.lengths]
-        return f"{gone[0]} is gone" if gone else _other_length(disk, backup.lengths[disk.file])
+        return _missing(backup, disk)
+
+    def unfit(self, ident: str, target: str) -> str | None:
+        """Why that disk of that backup need not even be read: a file is gone, or has another
+        length, of its own or below. What was found when it was read is not asked."""
+        for at, disk in self.chain(ident, target):
+            found = _missing(self.backups[at], disk)
+            below = self.backups.get(disk.parent) if disk.parent else None
+            if found is None and disk.parent and not self.chain(disk.parent, target):
+                found = f"it stands on {disk.parent}: {below.trouble if below else 'it is gone'}"
+            if found is None and disk.image and disk.image.file not in self._images:
+                found = f"the image {disk.image.file} is gone"
+            if found:
+                return found if at == ident else f"{at}, which it stands on: {found}"
+        return None
 
     def wrong(self, ident: str) -> str | None:
         """What is wrong with a backup, of its disks the first; None: it is good."""
@@ -132,7 +145,11 @@ class Stock:
         return (found - {ident}) & set(self.backups)
 
 
-def _other_length(disk: BackupDisk, length: int) -> str | None:
+def _missing(backup: Backup, disk: BackupDisk) -> str | None:
+    for name in (disk.file, disk.pieces):
+        if name not in backup.lengths:
+            return f"{name} is gone"
+    length = backup.lengths[disk.file]
     if length == disk.stored_bytes:
         return None
     return f"{disk.file} has {length} bytes, it had {disk.stored_bytes}"

@@ -1,6 +1,7 @@
 """``virt:backup``: targets with what is common to them, and what is wrong in one line."""
 
 import pytest
+
 from saltvirt import settings
 from saltvirt.backups import policy
 from saltvirt.backups.retention import Retention
@@ -60,7 +61,7 @@ def test_the_target_that_is_meant():
         ({"targets": {"v": {**VAULT, "chain": 0}}}, "targets:v:chain must be a whole number from"),
         ({"targets": {"v": {**VAULT, "host": ["x"]}}}, "targets:v:host must be a text of one line"),
         ({"targets": {"v": {**VAULT, "retention": 3}}}, "targets:v:retention must be a mapping"),
-        ({"retention": {"dayly": 3}}, "virt:backup:retention: unknown setting 'dayly'; known: last"),
+        ({"retention": {"dayly": 3}}, "virt:backup:retention: unknown setting 'dayly'; known: la"),
         ({"retention": {"daily": -1}}, "virt:backup:retention:daily must be a whole number from 0"),
         ({"retention": {"daily": "7"}}, "virt:backup:retention:daily must be a whole number"),
         ({"retention": {"daily": True}}, "virt:backup:retention:daily must be a whole number"),

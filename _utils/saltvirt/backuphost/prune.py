@@ -1,0 +1,54 @@
+"""Removes what no longer has to stay; docs/backups.md says what does.
+
+A backup is renamed before it is deleted, and what stands on another goes first: whenever this ends,
+by kill -9, too, each backup that is left is as whole as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from saltvirt.backuphost.target import Target
+from saltvirt.backups import retention
+from saltvirt.backups.retention import Retention, Verdict
+
+
+def guest(target: Target, uuid: str, rules: Retention, test: bool = False) -> list[Verdict]:
+    """What became of each backup of a guest, the newest first. test: what would, and why.
+
+    Raises Busy while one is made.
+    """
+    with target.locked(uuid):
+        if not test:
+            target.sweep(uuid)
+        held = {one for one in target.stock(uuid).backups if target.is_used(uuid, one)}
+        verdicts = retention.judge(target.stock(uuid), rules, held)
+        while not test and (used := _removed(target, uuid, verdicts)):
+            # somebody began to read it since: that, and what it stands on, stays
+            held.add(used)
+            gone = [one for one in verdicts if not one.stays and not _is_there(target, uuid, one)]
+            verdicts = retention.judge(target.stock(uuid), rules, held) + gone
+            verdicts.sort(key=lambda one: one.ident, reverse=True)
+    return verdicts
+
+
+def _removed(target: Target, uuid: str, verdicts: Iterable[Verdict]) -> str | None:
+    """Removes what does not stay; the first that could not be, as somebody reads it."""
+    for one in verdicts:
+        if not one.stays and _is_there(target, uuid, one) and not target.remove(uuid, one.ident):
+            return one.ident
+    return None
+
+
+def _is_there(target: Target, uuid: str, one: Verdict) -> bool:
+    return target.folder.is_there(uuid, one.ident)
+
+
+def images(target: Target, test: bool = False) -> list[str]:
+    """Removes images on which no backup stands; their names. test: those that would be."""
+
+    def unused() -> list[str]:
+        stocks = [target.stock(uuid) for uuid in target.guests()]
+        return retention.unused_images(target.images(), stocks)
+
+    return [name for name in unused() if test or target.remove_image(name, unused)]

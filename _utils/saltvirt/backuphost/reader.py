@@ -1,0 +1,131 @@
+"""Reads a disk of a backup as a guest would, through all that it stands on: QEMU's own qemu-nbd
+shows it, read-only, to this process alone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+
+from saltvirt import errors
+from saltvirt.images import tools
+
+# https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md
+_MAGIC, _OPTION = b"NBDMAGIC", b"IHAVEOPT"
+_NO_ZEROES, _EXPORT_NAME = 1 << 1, 1
+_FIXED_NEWSTYLE = 1
+_REQUEST, _REPLY = 0x25609513, 0x67446698
+_READ, _DISCONNECT = 0, 2
+# of one request: any server takes so much
+MOST_BYTES = 32 * 1024**2
+_BEGINS_S = 30
+# a target that is silent so long is dead
+SILENT_S = 120
+_PAUSE_S = 0.01
+
+
+class Unreadable(errors.ImageError):
+    """The disk cannot be read: its file, or one below it, is damaged."""
+
+
+class Reader:
+    """A disk that is shown. size_bytes: as the guest would see it."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        magic, option, flags = struct.unpack(">8s8sH", self._take(18))
+        if (magic, option) != (_MAGIC, _OPTION) or not flags & _FIXED_NEWSTYLE:
+            raise Unreadable("qemu-nbd does not speak as it should")
+        answer = _FIXED_NEWSTYLE | flags & _NO_ZEROES
+        self._connection.sendall(struct.pack(">I8sII", answer, _OPTION, _EXPORT_NAME, 0))
+        self.size_bytes, _flags = struct.unpack(">QH", self._take(10))
+        if not flags & _NO_ZEROES:
+            self._take(124)
+
+    def read(self, offset_bytes: int, length_bytes: int) -> bytes:
+        """So many bytes, at most MOST_BYTES. Raises Unreadable."""
+        request = struct.pack(">IHHQQI", _REQUEST, 0, _READ, 1, offset_bytes, length_bytes)
+        try:
+            self._connection.sendall(request)
+            magic, failed, handle = struct.unpack(">IIQ", self._take(16))
+            if (magic, handle) != (_REPLY, 1):
+                raise Unreadable("qemu-nbd does not speak as it should")
+            if failed:
+                raise Unreadable(f"at {offset_bytes}: {os.strerror(failed)}")
+            return self._take(length_bytes)
+        except (OSError, EOFError) as exc:
+            raise Unreadable(f"at {offset_bytes}: {exc}") from exc
+
+    def close(self) -> None:
+        """Says that nothing more will be read."""
+        with contextlib.suppress(OSError):
+            self._connection.sendall(struct.pack(">IHHQQI", _REQUEST, 0, _DISCONNECT, 2, 0, 0))
+        self._connection.close()
+
+    def _take(self, count: int) -> bytes:
+        found = bytearray(count)
+        left = memoryview(found)
+        while left:
+            got = self._connection.recv_into(left)
+            if not got:
+                raise EOFError("qemu-nbd ended in the middle")
+            left = left[got:]
+        return bytes(found)
+
+
+@contextlib.contextmanager
+def shown(path: str) -> Iterator[Reader]:
+    """The qcow2 for the block. Raises Unreadable, and Unsupported where qemu-nbd is missing."""
+    with tempfile.TemporaryDirectory(prefix="salt-virt-") as folder:
+        where = os.path.join(folder, "nbd")
+        argv = ["qemu-nbd", "--read-only", "--format=qcow2", f"--socket={where}", path]
+        with _begun(argv) as process, contextlib.ExitStack() as stack:
+            stack.callback(process.kill)
+            reader = _talking(where, process)
+            stack.callback(reader.close)
+            yield reader
+
+
+def _talking(where: str, process: subprocess.Popen[bytes]) -> Reader:
+    try:
+        return Reader(_connected(where, process))
+    except (OSError, EOFError):  # it listens before it opens the file
+        process.kill()
+        said = tools.last_words(tools.pipe(process.stderr).read())
+        raise Unreadable(said) from None
+
+
+def _begun(argv: list[str]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            tools.command(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=tools.environment(),
+        )
+    except FileNotFoundError as exc:
+        raise tools.missing(argv[0]) from exc
+
+
+def _connected(where: str, process: subprocess.Popen[bytes]) -> socket.socket:
+    deadline = time.monotonic() + _BEGINS_S
+    while process.poll() is None and time.monotonic() < deadline:
+        found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            found.settimeout(SILENT_S)
+            found.connect(where)
+            return found
+        except OSError:  # it does not listen yet
+            found.close()
+            time.sleep(_PAUSE_S)
+    if process.poll() is None:
+        raise Unreadable(f"qemu-nbd did not begin within {_BEGINS_S} s")
+    if process.returncode == 127:  # setpriv found no such program
+        raise tools.missing("qemu-nbd")
+    raise Unreadable(tools.last_words(tools.pipe(process.stderr).read()))

@@ -1,0 +1,382 @@
+"""Backups are read back and compared, and removed: what is left is whole, wherever it is killed."""
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from saltvirt import errors
+from saltvirt.backuphost import prune, reader, verify
+from saltvirt.backuphost.folder import Busy
+from saltvirt.backups import chains, record
+from saltvirt.backups.marks import Verified
+from saltvirt.backups.record import Image
+from saltvirt.backups.retention import Retention
+from tests.functional.backed_up import SIZE, UUID, XML, Guest, assert_whole, disk, qemu_io, told
+from tests.functional.steps import killed_at_every_step
+
+WHEN = "2026-11-23T16:30:00Z"
+RAM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+@pytest.fixture
+def guest(tmp_path):
+    return Guest(tmp_path / "target")
+
+
+@pytest.fixture
+def chain(guest):
+    """Three backups, each on the one before, and one by itself."""
+    made = [guest.back_up()]
+    for number, byte in ((3, 1), (63, 2)):
+        guest.write(number, byte)
+        made.append(guest.back_up())
+    return guest, [*made, guest.back_up(whole=True)]
+
+
+def verified(guest, made, tell=lambda done, total: None):
+    return verify.backup(guest.target, UUID, made, WHEN, tell)
+
+
+def path(guest, made, name="vda.qcow2"):
+    return Path(guest.target.folder.root, UUID, made, name)
+
+
+# verify
+
+
+def test_what_is_whole_is_said_to_be_beside_the_record(chain):
+    guest, made = chain
+    before = [path(guest, one, "record.json").read_bytes() for one in made]
+    shown = []
+    for one in made:
+        found = verified(guest, one, lambda done, total: shown.append(done / total))
+        assert found == Verified(WHEN, ("vda",)) == guest.target.stock(UUID).backups[one].verified
+    assert shown[0] > 0 and shown[-1] == 1
+    assert guest.target.stock(UUID).good == made
+    assert [path(guest, one, "record.json").read_bytes() for one in made] == before
+
+
+def test_one_changed_byte_of_the_guests_is_seen_and_makes_the_next_a_whole_one(chain):
+    guest, made = chain
+    guest.target.remove(UUID, made[3])
+    # a byte of the cluster that the increment has, in its own file
+    data = bytearray(path(guest, made[2]).read_bytes())
+    at = data.index(b"\2" * 65536) + 12345
+    data[at] ^= 1
+    path(guest, made[2]).write_bytes(data)
+    assert guest.target.stock(UUID).good == made[:3]  # nobody has looked
+    found = verified(guest, made[2])
+    assert found.broken == {"vda": "the 65536 bytes at 4128768 are others than were read"}
+    stock = guest.target.stock(UUID)
+    assert stock.good == made[:2]
+    seen = chains.DiskSeen("vda", SIZE, "file /srv/web1.qcow2",
+                           bitmaps={chains.checkpoint(made[2]): chains.GOOD})  # fmt: skip
+    one = chains.GuestSeen(UUID, "hv1", (seen,), [chains.checkpoint(made[2])])
+    [plan] = chains.plan(one, stock)
+    assert plan.reason.startswith("the last backup of it is not good: the 65536 bytes at 4128768")
+    # it was the disk below, and is well again
+    data[at] ^= 1
+    path(guest, made[2]).write_bytes(data)
+    assert verified(guest, made[2]).is_good
+    assert guest.target.stock(UUID).good == made[:3]
+
+
+def test_what_stands_on_a_broken_one_is_not_good_but_not_itself_broken(chain):
+    guest, made = chain
+    data = bytearray(path(guest, made[1]).read_bytes())
+    data[data.index(b"\1" * 65536)] = 9
+    path(guest, made[1]).write_bytes(data)
+    assert [verified(guest, one).is_good for one in made] == [True, False, True, True]
+    assert guest.target.stock(UUID).good == [made[0], made[3]]
+
+
+SPOILED = {
+    "more in the overlay": lambda file: qemu_io(file, "write -q -P 7 1048576 65536"),
+    "zeros in the overlay": lambda file: qemu_io(file, "write -q -z 1048576 65536"),
+    "a table of the file": lambda file: _overwritten(file, 3 * 65536, b"\xff" * 64),
+    "its header": lambda file: _overwritten(file, 0, b"\0" * 8),
+    "another base": lambda file: _rebased(file, "/etc/passwd"),
+    "no base": lambda file: _rebased(file, ""),
+    "a snapshot": lambda file: subprocess.run(
+        ["qemu-img", "snapshot", "-c", "x", file], check=True
+    ),
+    "its end": lambda file: os.truncate(file, 3 * 65536),
+    "gone": os.unlink,
+}
+
+
+def _overwritten(file, at, data):
+    with open(file, "r+b") as out:
+        out.seek(at)
+        out.write(data)
+
+
+def _rebased(file, base):
+    how = ["-b", base, "-F", "raw"] if base else ["-b", ""]
+    subprocess.run(["qemu-img", "rebase", "-q", "-u", "-f", "qcow2", *how, file], check=True)
+
+
+@pytest.mark.parametrize("name", SPOILED)
+def test_whatever_became_of_an_overlay_is_seen(chain, name):
+    guest, made = chain
+    SPOILED[name](path(guest, made[1]))
+    before = guest.target.stock(UUID).backups[made[1]].lengths
+    found = verified(guest, made[1])
+    assert list(found.broken) == ["vda"], found
+    assert "\n" not in found.broken["vda"]
+    assert made[1] not in guest.target.stock(UUID).good
+    assert guest.target.stock(UUID).backups[made[1]].lengths == before
+
+
+@pytest.mark.parametrize("name", ["vda.pieces", "domain.xml"])
+def test_digests_and_definition_that_changed_are_seen(chain, name):
+    guest, made = chain
+    data = path(guest, made[3], name).read_bytes()
+    path(guest, made[3], name).write_bytes(data.replace(b"0", b"1").replace(b"web1", b"web2"))
+    found = verified(guest, made[3])
+    assert list(found.broken) == ["" if name == "domain.xml" else "vda"]
+    assert made[3] not in guest.target.stock(UUID).good
+
+
+def test_a_mark_that_cannot_be_read_is_no_good_one(chain):
+    guest, made = chain
+    path(guest, made[3], "verified.json").write_text("{")
+    assert made[3] not in guest.target.stock(UUID).good
+    assert verified(guest, made[3]).is_good
+    assert made[3] in guest.target.stock(UUID).good
+
+
+def test_one_that_is_gone_or_unreadable_is_not_marked(chain):
+    guest, made = chain
+    with pytest.raises(errors.NotFound):
+        verified(guest, made[3][:-1] + "f")
+    path(guest, made[3], "record.json").write_text("{")
+    with pytest.raises(errors.BadAnswer):
+        verified(guest, made[3])
+    assert not path(guest, made[3], "verified.json").exists()
+
+
+def test_two_do_not_verify_one_guest_at_once(chain):
+    guest, made = chain
+    with guest.target.folder.locked(UUID, verify.VERIFYING), pytest.raises(Busy):
+        verified(guest, made[0])
+
+
+def test_without_the_tool_nothing_is_marked(chain, monkeypatch):
+    guest, made = chain
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(errors.Unsupported, match="is not installed"):
+        verified(guest, made[0])
+    assert not path(guest, made[0], "verified.json").exists()
+
+
+def test_the_reader_reads_through_the_chain(chain):
+    guest, made = chain
+    with reader.shown(str(path(guest, made[2]))) as shown:
+        assert shown.size_bytes == SIZE
+        assert shown.read(0, SIZE) == guest.images[made[2]]
+        assert shown.read(3 * 65536 - 1, 2) == b"\0\1"
+        with pytest.raises(reader.Unreadable):
+            shown.read(SIZE, 1)
+
+
+def test_the_reader_reads_nothing_that_is_none(tmp_path):
+    (tmp_path / "x.qcow2").write_bytes(b"no image")
+    wrong = pytest.raises(reader.Unreadable, match="not in qcow2 format")
+    with wrong, reader.shown(str(tmp_path / "x.qcow2")):
+        pass
+
+
+# prune
+
+
+def left(guest):
+    return sorted(guest.target.stock(UUID).backups)
+
+
+def test_what_no_rule_keeps_goes_and_what_a_chain_needs_stays(chain, tmp_path):
+    guest, made = chain
+    assert [one.stays for one in prune.guest(guest.target, UUID, Retention(last=2))] == [True] * 4
+    shown = prune.guest(guest.target, UUID, Retention(last=1), test=True)
+    assert left(guest) == made
+    assert prune.guest(guest.target, UUID, Retention(last=1)) == shown
+    assert left(guest) == [made[3]] == assert_whole(guest, tmp_path)
+    assert not [one for one in guest.target.folder.names(UUID) if one.startswith((".new", ".gone"))]
+
+
+def test_one_that_is_read_stays_with_what_it_needs(chain, tmp_path):
+    guest, made = chain
+    with guest.target.using(UUID, made[1]):
+        found = prune.guest(guest.target, UUID, Retention(last=1))
+        assert {one.ident: one.why for one in found}[made[1]] == "it is being read"
+        assert left(guest) == [made[0], made[1], made[3]] == assert_whole(guest, tmp_path)
+    prune.guest(guest.target, UUID, Retention(last=1))
+    assert left(guest) == [made[3]]
+
+
+def test_one_that_somebody_begins_to_read_in_the_middle_stays(chain, tmp_path, monkeypatch):
+    guest, made = chain
+    used, stack = guest.target.is_used, contextlib.ExitStack()
+
+    def then_read(uuid, ident):
+        found = used(uuid, ident)
+        if ident == made[3]:  # the last that is asked about
+            stack.enter_context(guest.target.using(UUID, made[1]))
+        return found
+
+    monkeypatch.setattr(guest.target, "is_used", then_read)
+    with stack:
+        found = {one.ident: one for one in prune.guest(guest.target, UUID, Retention(last=1))}
+        assert left(guest) == [made[0], made[1], made[3]] == assert_whole(guest, tmp_path)
+        assert found[made[1]].stays and found[made[0]].stays and not found[made[2]].stays
+
+
+def test_not_while_one_is_made(chain):
+    guest, made = chain
+    guest.target.locked = lambda uuid: guest.target.folder.locked(uuid, ".lock")
+    with guest.target.folder.locked(UUID, ".lock"), pytest.raises(Busy):
+        prune.guest(guest.target, UUID, Retention(last=1))
+    assert left(guest) == made
+
+
+def imaged(guest, data=b"\5" * SIZE):
+    """A backup that stands on an image."""
+    import hashlib
+
+    image = Image(hashlib.sha256(data).hexdigest(), record.RAW)
+    made = guest.new_ident()
+    with guest.target.making(UUID, made) as new:
+        new.image(image, lambda path: Path(path).write_bytes(data))
+        # nobody takes it away meanwhile
+        assert prune.images(guest.target) == []
+        of = disk(made, image=image)
+        argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", of.backing[0], "-F", "raw"]
+        subprocess.run([*argv, new.disk_path("vda"), str(SIZE)], check=True)
+        with new.pieces("vda") as file:
+            pass
+        new.finish(told([dataclasses.replace(of, pieces_sha256=file.sha256)]), XML)
+    guest.images[made] = data
+    return made, image
+
+
+def test_an_image_goes_with_the_last_that_stands_on_it(guest, tmp_path):
+    made, image = imaged(guest)
+    assert assert_whole(guest, tmp_path) == [made]
+    assert verified(guest, made).is_good
+    assert prune.images(guest.target) == []
+    last = guest.back_up(whole=True)
+    prune.guest(guest.target, UUID, Retention(last=1))
+    assert prune.images(guest.target, test=True) == [image.file] == guest.target.images()
+    assert prune.images(guest.target) == [image.file]
+    assert guest.target.images() == []
+    assert assert_whole(guest, tmp_path) == [last]
+
+
+def test_a_backup_whose_image_is_gone_is_not_good(guest):
+    made, image = imaged(guest)
+    Path(guest.target.image_path(image)).unlink()
+    assert f"the image {image.file} is gone" in guest.target.stock(UUID).wrong(made)
+    assert verified(guest, made).broken == {"vda": f"the image {image.file} is gone"}
+
+
+# kill -9
+
+
+@pytest.fixture
+def ram():
+    with tempfile.TemporaryDirectory(dir=RAM) as folder:
+        yield Path(folder)
+
+
+def again(guest, kept):
+    """A function that makes the target as it was."""
+
+    def before():
+        folder = Path(guest.target.folder.root)
+        shutil.rmtree(folder)
+        subprocess.run(["cp", "-a", kept, folder], check=True)
+
+    return before
+
+
+def test_a_prune_that_is_killed_leaves_every_backup_whole(ram):
+    guest = Guest(ram / "target")
+    for number in range(1, 6):
+        guest.write(number, number)
+        guest.back_up(whole=number in (1, 4))
+    imaged(guest)
+    made = left(guest)
+    kept = ram / "kept"
+    shutil.copytree(guest.target.folder.root, kept)
+    rules = Retention(last=1)
+
+    def work():
+        prune.guest(guest.target, UUID, rules)
+        prune.images(guest.target)
+
+    def check():
+        good = assert_whole(guest, ram)
+        # what is there is as good as it was
+        assert good == left(guest) and made[-1] in good
+        work()
+        assert left(guest) == [made[-1]] == assert_whole(guest, ram)
+        assert not [
+            name for name in guest.target.folder.names(UUID) if name.startswith((".new", ".gone"))
+        ]
+
+    assert killed_at_every_step(work, check, again(guest, kept)) > 30
+
+
+def test_a_backup_that_is_killed_is_there_whole_or_not_at_all(ram):
+    guest = Guest(ram / "target")
+    first = guest.back_up()
+    kept, spare = ram / "kept", ram / "spare"
+    shutil.copytree(guest.target.folder.root, kept)
+    # the file that will be written, and its digests
+    guest.write(7, 7)
+    second = guest.back_up()
+    shutil.copytree(path(guest, second).parent, spare)
+    parent = guest.target.stock(UUID).backups[second].record.disks[0]
+
+    def work():
+        with guest.target.making(UUID, second) as new:
+            shutil.copyfile(spare / "vda.qcow2", new.disk_path("vda"))
+            shutil.copyfile(spare / "vda.pieces", Path(new.disk_path("vda")).parent / "vda.pieces")
+            new.finish(told([parent]), XML)
+
+    def check():
+        good = assert_whole(guest, ram)
+        assert good in ([first], [first, second])
+        if good == [first]:
+            assert left(guest) == [first]
+            work()
+        assert assert_whole(guest, ram) == [first, second]
+        # what was left of the killed one goes with the next
+        third = guest.back_up()
+        assert guest.target.folder.names(UUID) == [".lock", first, second, third]
+
+    assert killed_at_every_step(work, check, again(guest, kept)) > 20
+
+
+def test_a_verification_that_is_killed_leaves_the_old_mark_or_the_new_one(ram):
+    guest = Guest(ram / "target")
+    made = guest.back_up()
+    verified(guest, made)
+    old = guest.target.stock(UUID).backups[made].verified
+    kept = ram / "kept"
+    shutil.copytree(guest.target.folder.root, kept)
+    new = Verified("2026-11-24T00:00:00Z", ("vda",), {"vda": "wrong"})
+
+    def check():
+        assert guest.target.stock(UUID).backups[made].verified in (old, new)
+        guest.target.mark(UUID, made, new)
+        assert guest.target.stock(UUID).backups[made].verified == new
+
+    work = lambda: guest.target.mark(UUID, made, new)  # noqa: E731
+    assert killed_at_every_step(work, check, again(guest, kept), every=1) > 5
