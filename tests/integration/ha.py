@@ -1,15 +1,20 @@
 """A lab with high availability: the real engine, the real agents, Debian's own fence agent."""
 
+import itertools
 import json
 import subprocess
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tests.integration.migration import counter
 from tests.lab import power, storage
+from tests.lab.network import MASTER
 
 POOL = "/srv/shared"
 MODULES = Path("/usr/lib/python3/dist-packages")
+MOUNT = f"mkdir -p {POOL}; mountpoint -q {POOL} || mount -t glusterfs master:ha {POOL}"
 # what fence_redfish imports, of this machine's Debian, which is that of the lab
 IMPORTS = ("requests", "urllib3", "chardet", "charset_normalizer", "idna", "certifi", "six.py",
            "pexpect", "ptyprocess", "pycurl*")  # fmt: skip
@@ -17,32 +22,39 @@ GUEST = """<domain type='qemu'><name>{name}</name><memory unit='MiB'>64</memory>
 <os><type arch='x86_64' machine='q35'>hvm</type></os><devices>
 <disk type='file' device='disk'><driver name='qemu' type='qcow2' cache='none'/>
 <source file='{disk}'/><target dev='vda' bus='virtio'/></disk></devices></domain>"""
-# Salt's own Python has libvirt's binding; the agent runs by Debian's
-BINDING = """
-from=$(/opt/salt/bin/python -c 'import libvirt, os; print(os.path.dirname(libvirt.__file__))')
-cp $from/libvirt*.py $from/libvirtmod*.so /usr/lib/python3/dist-packages/
-"""
+# where the server of the storage listens, beside each brick
+GLUSTERD = 24007
+
+NAME = "count1"
+# GlusterFS keeps the locks of a host that was cut off until it misses it
+LOCKED_S = 120
 
 
 class HaCloud:
-    """lab: with BMCs and shared storage."""
+    """lab: with BMCs and shared storage. strict: a lock that the storage gave away is not borne."""
+
+    strict = False
 
     def __init__(self, lab):
         self.lab = lab
 
-    def set_up(self, more=None):
-        """Certificates, shared storage, agents, the engine. more: settings of virt:ha."""
+    def prepare(self):
+        """What high availability rests on: certificates, shared storage, the fence agent."""
         lab = self.lab
-        storage.volume(lab, "ha", owner="64055:64055")
+        storage.volume(lab, "ha", owner="64055:64055", strict=self.strict)
         self._fence_agent()
         lab.exec("master", "umask 077; cat > /etc/salt/bmc", input=f"{power.PASSWORD}\n")
+        for host in lab.hosts:
+            self.mount(host)
+        lab.salt("hv*", "state.single", "virt.keys", "libvirt")
+
+    def set_up(self, more=None):
+        """And agents, and the engine. more: settings of virt:ha."""
+        lab = self.lab
+        self.prepare()
         lab.exec(
             "master", "cat > /etc/salt/master.d/virt.conf", input=json.dumps(self._settings(more))
         )
-        for host in lab.hosts:
-            lab.exec(host, BINDING)
-            self.mount(host)
-        lab.salt("hv*", "state.single", "virt.keys", "libvirt")
         lab.restart_master()
         found = lab.run("virt.ha_setup")
         assert found.rc == 0, found
@@ -69,8 +81,7 @@ class HaCloud:
 
     def mount(self, host):
         """The shared storage on a host that has booted."""
-        self.lab.exec(host, f"mkdir -p {POOL}; mountpoint -q {POOL} || "
-                            f"mount -t glusterfs master:ha {POOL}")  # fmt: skip
+        self.lab.exec(host, MOUNT)
 
     def guest(self, host, name):
         """A guest that runs there, with its disk on the shared storage."""
@@ -116,8 +127,80 @@ class HaCloud:
         self.lab.wait(there, f"{name} runs elsewhere", timeout_s, 0.3)
         return time.monotonic() - began
 
+    def cut_storage(self, host):
+        """The host does not reach the server of the storage; all else it does."""
+        listening = self.lab.exec("master", "ss -Htlnp | grep glusterfsd").stdout.splitlines()
+        bricks = [line.split()[3].rpartition(":")[2] for line in listening]
+        ports = ", ".join([str(GLUSTERD), *bricks])
+        self.lab.exec(host, ["nft", "-f", "-"], input=f"""table inet cut_storage {{ chain out {{
+            type filter hook output priority 0;
+            ip daddr {MASTER} tcp dport {{ {ports} }} drop; }} }}""")  # fmt: skip
+
+    def heal_storage(self, host):
+        """It reaches it again."""
+        self.lab.exec(host, "nft delete table inet cut_storage 2>/dev/null", check=False)
+
+    def room_off(self):
+        """All machines lose their power at once, the master's too."""
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(self.lab.power_off, self.lab.names()))
+
+    def room_on(self):
+        """All have power again, and the storage comes after them."""
+        lab = self.lab
+        for name in lab.names():
+            lab.machine(name).boot(lab.binds(name))
+        for name in lab.names():
+            lab.machine(name).wait()
+        storage.serve(lab)
+        lab.wait_for_minion(*lab.hosts)
+        for host in lab.hosts:
+            lab.wait(lambda host=host: self._mounts(host), f"the storage is there on {host}")
+
+    def _mounts(self, host):
+        self.lab.exec(host, MOUNT, check=False)
+        return not self.lab.exec(host, ["mountpoint", "-q", POOL], check=False).returncode
+
     def back(self, host):
         """The host has power, network and storage again."""
         if not self.is_on(host):
             self.lab.power_on(host)
         self.mount(host)
+
+
+class Counting(HaCloud):
+    """guest: it writes a record with a number and the id of its start, each 100 ms."""
+
+    starts = 1
+
+    def counter(self):
+        """It runs on hv1, with all that it is started from on the shared storage."""
+        counter.install(self.lab)
+        boot = f"{counter.BOOT}/kernel {counter.BOOT}/initrd"
+        self.lab.exec("hv1", f"cp {boot} {POOL}/")
+        self.guest = counter.Counter(
+            self.lab, NAME, format="raw", folder=POOL, driver=" cache='none'"
+        )
+        self.guest.xml = self.guest.xml.replace(counter.BOOT, POOL)
+        self.guest.define("hv1", "64M").start("hv1")
+
+    def wrote_alone(self):
+        """Each of its starts wrote after the one before it, and no record is torn or missing; the
+        host that it runs on."""
+        [host] = self.where(NAME)
+        self.guest.counts_on(host, LOCKED_S)  # it boots first, on storage that misses a host
+        wrote = [start for _, start in self.guest.records(host)]
+        found = [start for start, _ in itertools.groupby(wrote)]
+        assert len(found) == len(set(found)) == self.starts, found
+        return host
+
+    def is_placed(self):
+        return self.status()[1]["guests"][NAME]["state"] == "placed"
+
+    def lost(self, host, timeout_s=60):
+        """It runs elsewhere, once more."""
+        self.comes_elsewhere(NAME, host, timeout_s)
+        # libvirt has one that it cannot start, too, until QEMU says that its disk is locked
+        self.lab.wait(self.is_placed, f"{NAME} is placed", LOCKED_S)
+        self.starts += 1
+        assert self.wrote_alone() != host

@@ -13,23 +13,26 @@ class Page:
 
     instead: {what the page names: what it is here}. said: {(command, its how manieth time): a
     function of what it printed}, as the page promises it. ends: the commands that end badly, with
-    their code. before: {title of a section: what happens before its first block}.
+    their code. before: {title of a section: what happens before its first block}. only: the title
+    of the one section that is followed.
     """
 
-    def __init__(self, cloud, name, instead, said=(), ends=(), before=()):
+    def __init__(self, cloud, name, instead, said=(), ends=(), before=(), only=None):
         self.cloud = cloud
         self.text = (paths.REPOSITORY / "docs" / name).read_text(encoding="utf-8")
         for named, ours in instead.items():
             self.text = self.text.replace(named, ours)
         self.said, self.ends, self.before = dict(said), dict(ends), dict(before)
+        self.only = only
         self._typed, self._variables = [], []
 
     def follow(self):
         """Does all that the page says. AssertionError at what ends otherwise than it says."""
         for section in self.text.split("\n## "):
-            blocks = BLOCK.findall(section)
+            title = section.partition("\n")[0]
+            blocks = BLOCK.findall(section) if self.only in (None, title) else []
             if blocks:
-                self.before.pop(section.partition("\n")[0], str)()
+                self.before.pop(title, str)()
             for kind, block in blocks:
                 {"yaml": self._write, "sh": self._type_all}[kind](block)
         assert [*self.said, *self.ends, *self.before] == [], "the page no longer has these"

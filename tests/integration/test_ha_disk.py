@@ -1,6 +1,5 @@
 """High availability with a guest that writes: its disk, which all hosts reach, is read back."""
 
-import itertools
 import os
 import signal
 import time
@@ -8,50 +7,13 @@ import time
 import pytest
 
 from tests.chaos.faults import of_namespace
-from tests.integration.ha import POOL, HaCloud
-from tests.integration.migration import counter
+from tests.integration.ha import LOCKED_S, NAME, Counting
+from tests.lab import power
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
-NAME = "count1"
-# GlusterFS keeps the locks of a host that was cut off until it misses it
-LOCKED_S = 120
-
-
-class Counting(HaCloud):
-    """guest: it writes a record with a number and the id of its start, each 100 ms."""
-
-    starts = 1
-
-    def counter(self):
-        """It runs on hv1, with all that it is started from on the shared storage."""
-        counter.install(self.lab)
-        boot = f"{counter.BOOT}/kernel {counter.BOOT}/initrd"
-        self.lab.exec("hv1", f"cp {boot} {POOL}/")
-        self.guest = counter.Counter(self.lab, NAME, format="raw", folder=POOL)
-        self.guest.xml = self.guest.xml.replace(counter.BOOT, POOL)
-        self.guest.define("hv1", "64M").start("hv1")
-
-    def wrote_alone(self):
-        """Each of its starts wrote after the one before it, and no record is torn or missing; the
-        host that it runs on."""
-        [host] = self.where(NAME)
-        self.guest.counts_on(host, LOCKED_S)  # it boots first, on storage that misses a host
-        wrote = [start for _, start in self.guest.records(host)]
-        found = [start for start, _ in itertools.groupby(wrote)]
-        assert len(found) == len(set(found)) == self.starts, found
-        return host
-
-    def is_placed(self):
-        return self.status()[1]["guests"][NAME]["state"] == "placed"
-
-    def lost(self, host, timeout_s=60):
-        """It runs elsewhere, once more."""
-        self.comes_elsewhere(NAME, host, timeout_s)
-        # libvirt has one that it cannot start, too, until QEMU says that its disk is locked
-        self.lab.wait(self.is_placed, f"{NAME} is placed", LOCKED_S)
-        self.starts += 1
-        assert self.wrote_alone() != host
+# from storage that is there again until all guests run
+ROOM_S = 90
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +34,7 @@ def host(cloud):
     yield cloud.wrote_alone()
     for one in cloud.lab.hosts:
         cloud.lab.heal(one)
+        cloud.heal_storage(one)
         cloud.back(one)
 
 
@@ -84,6 +47,25 @@ def test_a_cut_network_with_a_lock_that_the_storage_keeps(cloud, host):
     cloud.lab.cut(host)
     cloud.lost(host, LOCKED_S)
     assert not cloud.is_on(host)
+
+
+def test_a_cut_network_with_a_dead_bmc_where_the_watchdog_takes_the_power(cloud, host):
+    lab, machine = cloud.lab, cloud.lab.machine(host)
+    power.end_bmc(machine)
+    try:
+        lab.cut(host)
+        cloud.lost(host, LOCKED_S)
+        assert not cloud.is_on(host)
+        assert "its watchdog must have cut" in cloud.status()[1]["hosts"][host]["why"]
+    finally:
+        power.begin_bmc(lab, machine, lab.hosts.index(host) + 1)
+
+
+def test_cut_storage_of_a_host_that_lives(cloud, host):
+    cloud.cut_storage(host)
+    cloud.lost(host, 2 * LOCKED_S)
+    assert cloud.is_on(host)
+    assert cloud.status()[1]["hosts"][host]["state"] == "up"
 
 
 def test_a_host_that_stands_still_and_goes_on_writes_nothing_more(cloud, host):
@@ -112,3 +94,18 @@ def test_a_stopped_minion_is_nothing(cloud, host):
     finally:
         lab.exec(host, "systemctl start salt-minion")
         lab.wait_for_minion(host)
+
+
+def test_the_whole_room_loses_its_power_and_gets_it_back(cloud, host):
+    """Master and hypervisors at once; and the storage is there later than those who need it."""
+    lab, elsewhere = cloud.lab, next(one for one in cloud.lab.hosts if one != host)
+    cloud.guest(elsewhere, "web1")
+    assert lab.run("virt.ha_enable", "web1").rc == 0
+    cloud.well()
+    cloud.room_off()
+    assert [one for one in lab.names() if cloud.is_on(one)] == []
+    cloud.room_on()
+    cloud.well(ROOM_S)
+    cloud.starts += 1
+    cloud.wrote_alone()
+    assert len(cloud.where("web1")) == 1

@@ -69,6 +69,10 @@ class Cloud:
         hosts = self.describe().get("hosts", 0)
         return ["master", *(f"hv{i}" for i in range(1, hosts + 1))] if hosts else []
 
+    def binds(self, name):
+        """(outside, inside) of what a machine sees of the outside."""
+        return [(self.repository.parent, GIT)] if name == "master" else []
+
     def running(self):
         """Is every machine of this lab up?"""
         names = self.names()
@@ -141,7 +145,7 @@ class Cloud:
         for index, machine in enumerate(others if with_power else (), 1):
             power.start(self, machine, index)
         for machine in (master, *others):
-            machine.boot([(self.repository.parent, GIT)] if machine is master else ())
+            machine.boot(self.binds(machine.name))
 
     def _wait(self, say, timeout_s=120):
         for name in self.names():

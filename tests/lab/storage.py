@@ -13,8 +13,9 @@ def serve(cloud):
     cloud.exec(SERVER, ["systemctl", "start", "glusterd", "tgt"])
 
 
-def volume(cloud, name, owner=None, squash=False):
-    """Makes and starts a volume. owner: uid:gid of its folder; squash: root is nobody to it."""
+def volume(cloud, name, owner=None, squash=False, strict=False):
+    """Makes and starts a volume. owner: uid:gid of its folder; squash: root is nobody to it.
+    strict: a file that was locked when its client was lost stays shut for that client."""
     brick = f"{BRICKS}/{name}"
     cloud.exec(SERVER, f"mkdir -p {brick}")
     gluster = "gluster --mode=script volume"
@@ -23,6 +24,8 @@ def volume(cloud, name, owner=None, squash=False):
         uid, _, gid = owner.partition(":")
         cloud.exec(SERVER, f"{gluster} set {name} storage.owner-uid {uid}")
         cloud.exec(SERVER, f"{gluster} set {name} storage.owner-gid {gid}")
+    if strict:
+        cloud.exec(SERVER, f"{gluster} set {name} client.strict-locks on")
     cloud.exec(SERVER, f"{gluster} start {name}")
     if squash:
         cloud.exec(SERVER, f"{gluster} set {name} server.root-squash on")

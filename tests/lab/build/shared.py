@@ -1,11 +1,12 @@
 """The layer of a lab with network storage that needs no module of the kernel: GlusterFS, whose
-client is FUSE's, and iSCSI between tgt and libiscsi."""
+client is FUSE's, and iSCSI between tgt and libiscsi; and the binding that the agent of high
+availability runs by."""
 
 import shutil
 
 from tests.lab.sh import run
 
-PACKAGES = "glusterfs-server tgt libvirt-daemon-driver-storage-iscsi-direct"
+PACKAGES = "glusterfs-server tgt libvirt-daemon-driver-storage-iscsi-direct python3-libvirt"
 
 
 def build(folder, below):
