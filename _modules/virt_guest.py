@@ -176,6 +176,7 @@ def init(
     :param autostart: start the guest with the host
     :param test: check what can be checked before anything is changed or fetched, and say what
         would be made
+    :param definition: with ``test``: the XML that it would have, too
     :param overcommit: do it also where the host has promised its room to others; default:
         ``virt:overcommit``, else False
     :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
@@ -203,7 +204,7 @@ def init(
     arguments = {key: value for key, value in locals().items() if key != "kwargs"}
     connect, more = _split(kwargs)
     admission_config = _admission_config(more)
-    test = more.pop("test", False)
+    test, definition = more.pop("test", False), more.pop("definition", False)
     away = departed.why(str(name)) if more.pop("unless_moved", False) else None
     if away:
         raise errors.Refused(away)
@@ -212,7 +213,8 @@ def init(
     spec = _guest_spec({**arguments, **more})
     with _connect(connect) as conn:
         if test:
-            return create.preview(conn, spec, _tools(spec.name, spec.deploy, admission_config))
+            tools = _tools(spec.name, spec.deploy, admission_config)
+            return create.preview(conn, spec, tools, definition=definition is True)
         made = create.create(conn, spec, _tools(spec.name, spec.deploy, admission_config))
     departed.forget(spec.name)
     return _handed_in(spec.name, spec.deploy, made)

@@ -22,6 +22,7 @@ saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, names, origin, settings, units
 from saltvirt.fleet.client import Fleet
+from saltvirt.hamaster import keeper
 from saltvirt.operations import explain as explaining  # the name is a function's here
 from saltvirt.operations import find, installed, inventory, operation, report, result
 from saltvirt.operations.init import Init, InitRequest
@@ -194,7 +195,7 @@ def _wanted(name, cpu, mem, image, hypervisor, host, options):
         name, cpu, mem, image, hypervisor, host, options.pop("start", True),
         wait_for=waiting, wait_s=units.parse_number(options.pop("timeout", 300), "timeout"),
         pillar=options.pop("pillar", None),
-        name_is_free=bool(options.pop("name_is_free", False)),
+        name_is_free=bool(options.pop("name_is_free", False)), ha=options.pop("ha", None),
         arguments=options, **placing,
     )  # fmt: skip
 
@@ -224,9 +225,11 @@ def explain(name, cpu, mem, image=None, hypervisor="kvm", host=None, **kwargs):
     """
     wanted = _wanted(name, cpu, mem, image, hypervisor, host, settings.given(kwargs))
     with Fleet(__opts__) as fleet:
-        decision, unreachable = explaining.decide(fleet, _policy(), wanted)
+        keeps = keeper.of_master(__opts__)
+        decision, unreachable = explaining.decide(fleet, _policy(), wanted, keeps)
     best = decision.ranked[0].host if decision.ranked else None
     title = f"{name} would go to {best}" if best else f"no host can take {name}"
+    title += f"; {decision.warning}" if decision.warning else ""
     table = explaining.table(decision, unreachable)
     return {
         str(name): {"host": best, "title": title, "table": table},
@@ -248,7 +251,9 @@ def capacity(cpu, mem, hypervisor="kvm", disk_gib=0, **kwargs):
 
     :return: under ``capacity`` ``total``, ``total_with_one_lost`` and ``table``: per host how
         many fit, what the next one would lack, how many fit in the rest of the cloud if this
-        host were lost, and which of its guests would find no place then
+        host were lost, and which of its guests would find no place then. With
+        ``virt:ha:reserve`` ``total_with_reserve``: how many fit while that room is kept, and
+        ``reserve``: ``hosts``, ``policy``, and ``short``: what is short of it now
 
     CLI Example:
 
@@ -268,6 +273,9 @@ def capacity(cpu, mem, hypervisor="kvm", disk_gib=0, **kwargs):
         asked = wanted.for_all() if request.by_profile else None
         hosts, unreachable = inventory.gather(fleet, guest=asked)
     found = capacities.capacity(hosts, request, _policy())
+    keeps = keeper.of_master(__opts__)
+    reserve = keeps.capacity(hosts, request, found.fits) if keeps else None
+    kept = _reserved(reserve, found.total) if reserve else {}
     rows = [
         [name, number, found.limits[name], found.lost[name][0], ", ".join(found.lost[name][1])]
         for name, number in found.fits.items()
@@ -277,12 +285,21 @@ def capacity(cpu, mem, hypervisor="kvm", disk_gib=0, **kwargs):
     guests = units.counted(found.total, "more guest")
     fit = "fits" if found.total == 1 else "fit"
     title = f"{guests} {fit}, {found.total_with_one_lost} with one host lost"
+    if reserve:
+        hosts_lost = units.counted(reserve["hosts"], "host")
+        title += f", {kept['total_with_reserve']} with room kept for the loss of {hosts_lost}"
+        title += "".join(f"; {why}" for why in reserve["short"])
     return {
         "capacity": {
             "total": found.total, "total_with_one_lost": found.total_with_one_lost,
-            "title": title, "table": [columns, *rows, *silent],
+            "title": title, "table": [columns, *rows, *silent], **kept,
         }
     }  # fmt: skip
+
+
+def _reserved(reserve, total):
+    """What capacity shows of the reserve of high availability."""
+    return {"total_with_reserve": min(total, reserve["fit"]), "reserve": reserve}
 
 
 @result.reporting_several
@@ -336,7 +353,10 @@ def init(
         master adds to the pillar of that minion and nobody else's, until the guest is purged;
         ``name_is_free=True`` when a hypervisor does not answer, and you know that it has no guest
         of this name: without, a name that may be taken is refused; ``at_once`` (4) with several
-        names: how many are made at the same time
+        names: how many are made at the same time; ``ha`` (True, or a mapping of what
+        ``virt.ha_enable`` takes: ``priority``, ``restarts``, ``relocates``, ``failback``,
+        ``state``, ``group``): high availability keeps it, and a guest that would be tied to its
+        host is refused before anything is made
 
     :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``, ``state``; of
         several each under its own, and the exit code 1 when one of them failed
@@ -348,6 +368,7 @@ def init(
         salt-run virt.init web1 2 2048 salt://debian.qcow2
         salt-run virt.init web2 4 4G salt://debian.qcow2 host=hyper2 enable_vnc=True
         salt-run virt.init web1,web2,web3 1 512 salt://debian.qcow2 test=True
+        salt-run virt.init db1 2 4G pool://images/debian.qcow2 disk=shared ha='{priority: 10}'
     """
     arguments = {
         "seed": seed, "nic": nic, "install": install, "disk": disk, "saltenv": saltenv,
@@ -364,11 +385,14 @@ def init(
         opts = dict(__opts__)  # Salt's dunders are not there in its threads
         screen = report.screen(__salt__, opts)
         with Fleet(opts) as fleet:
-            return operation.perform(InitList(fleet, _policy(), wishes, at_once, screen), test)
+            keeps = keeper.of_master(opts)
+            many = InitList(fleet, _policy(), wishes, at_once, screen, keeps)
+            return operation.perform(many, test)
     wanted = _wanted(name, cpu, mem, image, hypervisor, host, arguments)
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, wanted.name, "init", __salt__)
-        return operation.perform(Init(fleet, _policy(), wanted, progress), test)
+        one = Init(fleet, _policy(), wanted, progress, keeper=keeper.of_master(__opts__))
+        return operation.perform(one, test)
 
 
 @result.reporting

@@ -10,6 +10,7 @@ saltvirt = saltvirt.fresh()
 
 from saltvirt import units
 from saltvirt.fleet.client import Fleet
+from saltvirt.hamaster import keeper
 from saltvirt.operations import deploy, operation, report, result
 from saltvirt.placement import policy
 from saltvirt.spec import base
@@ -37,7 +38,8 @@ def deployed(guests, deployment="default", defaults=None, remove=False, at_once=
     :param guests: a dict of name to a dict: ``cpu`` (1), ``mem``, ``image``, ``size`` (of the
         disk that the default profile calls ``system``), ``disk`` and ``nic`` (names of
         profiles), ``groups``, ``group_policy``, ``host``, ``wait``, and every other argument of
-        ``virt.init``
+        ``virt.init``. ``ha`` (True, False or a mapping, as for ``virt.init``) holds of guests that
+        are there, too: they are given to high availability, or taken from it
     :param deployment: the name of the set
     :param defaults: a dict of what a guest does not say itself
     :param remove: also remove the guests that were made for this deployment and are not listed
@@ -47,8 +49,8 @@ def deployed(guests, deployment="default", defaults=None, remove=False, at_once=
     :param test: only say what would be done
 
     :return: under the deployment's name ``result`` (False when one failed), ``comment``,
-        ``changes``: guest to ``old`` and ``new`` host; ``there``, ``differs``, ``unlisted``,
-        ``failed``
+        ``changes``: guest to ``old`` and ``new`` host, and what changed of ``ha``; ``there``,
+        ``differs``, ``unlisted``, ``failed``
 
     CLI Example:
 
@@ -64,5 +66,8 @@ def deployed(guests, deployment="default", defaults=None, remove=False, at_once=
     opts, count = dict(__opts__), units.parse_count(at_once, "at_once")
     by, screen = policy.of_master(opts), report.screen(__salt__, opts)
     with Fleet(opts) as fleet:  # Salt's dunders are not there in its threads
-        makes = deploy.Deploy(fleet, by, wanted, name, remove=remove, at_once=count, screen=screen)
+        makes = deploy.Deploy(
+            fleet, by, wanted, name, remove=remove, at_once=count, screen=screen,
+            keeper=keeper.of_master(opts),
+        )  # fmt: skip
         return operation.perform(makes, test)

@@ -82,12 +82,13 @@ def ha_enable(
 
 
 @result.reporting
-def ha_disable(name, test=False):
+def ha_disable(name, missing=False, test=False):
     """
     Take a guest from high availability. It stays as it is, where it is, and starts with its host
     again if it did before.
 
     :param name: of the guest
+    :param missing: True: a guest that it does not keep is no error
     :param test: show what would be taken back
 
     :return: under the guest's name ``result``, ``comment``, ``changes``
@@ -99,7 +100,7 @@ def ha_disable(name, test=False):
         salt-run virt.ha_disable web1
     """
     with Fleet(__opts__) as fleet:
-        return operation.perform(Disable(fleet, name), test)
+        return operation.perform(Disable(fleet, name, missing), test)
 
 
 @result.reporting

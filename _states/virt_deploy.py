@@ -30,15 +30,17 @@ def deployed(name, guests, defaults=None, remove=False, at_once=4, **kwargs):
     :param guests: a dict of name to a dict: ``cpu`` (1), ``mem``, ``image``, ``size`` (of the
         disk that the default profile calls ``system``), ``disk`` and ``nic`` (names of
         profiles), ``groups``, ``group_policy``, ``host``, ``wait``, and every other argument of
-        ``virt.init``
+        ``virt.init``. ``ha`` (True, False or a mapping, as for ``virt.init``) holds of guests that
+        are there, too: they are given to high availability, or taken from it
     :param defaults: a dict of what a guest does not say itself
     :param remove: also remove the guests that were made for this deployment and are not listed
         any more, with their own disks and keys. Without it they are only named in the comment.
         An empty list removes nothing.
     :param at_once: how many are made at the same time
 
-    :return: ``changes``: guest to ``old`` and ``new``, the host. With ``test=True`` the same and
-        nothing is made. When a guest fails the others are made, and ``result`` is False.
+    :return: ``changes``: guest to ``old`` and ``new``, the host, and what changed of ``ha``. With
+        ``test=True`` the same and nothing is made. When a guest fails the others are made, and
+        ``result`` is False.
 
     .. code-block:: yaml
 
@@ -47,7 +49,7 @@ def deployed(name, guests, defaults=None, remove=False, at_once=4, **kwargs):
             - defaults:
                 image: salt://debian.qcow2
             - guests:
-                web1: {cpu: 2, mem: 2GiB, groups: [web]}
+                web1: {cpu: 2, mem: 2GiB, groups: [web], ha: true}
                 web2: {cpu: 2, mem: 2GiB, groups: [web]}
 
     CLI Example:

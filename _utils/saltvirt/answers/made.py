@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from saltvirt.wire import Fact, seldom
 
@@ -58,3 +58,13 @@ class Renamed(GuestKey):
     uuid: str = ""
     state: str = ""
     disks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PlannedGuest(Fact):
+    """What `virt.init` of a hypervisor answers to ``definition=True``, with ``test=True``.
+    definition: its XML, without passwords. bases: target of a disk to the image that it would stand
+    on."""
+
+    definition: str
+    bases: dict[str, str] = field(default_factory=dict)

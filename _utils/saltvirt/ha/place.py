@@ -65,7 +65,7 @@ class Room:
         wanted = self.view.guests[name]
         why = {host: self.usable(host) for host in self.view.members}
         why |= dict.fromkeys(but, "it failed there")
-        why |= {host: reason for host in why if (reason := self._against(name, host))}
+        why |= {host: reason for host in why if (reason := self.against(name, host))}
         open_to = [self.hosts[host] for host in why if not why[host] and host in self.hosts]
         said = [f"{host}: {reason}" for host, reason in sorted(why.items()) if reason]
         if not self.hosts:  # a master that has just begun
@@ -116,7 +116,7 @@ class Room:
         others = set(rule.guests) - {name}
         return any(others & guests for there, guests in self.at.items() if there != host)
 
-    def _against(self, name: str, host: str) -> str:
+    def against(self, name: str, host: str) -> str:
         """What ties the guest to another host, or the strict rule that keeps it off; or nothing."""
         tied = self.view.tied.get(name)
         if tied is not None and tied.host != host:

@@ -21,6 +21,7 @@ from saltvirt.haagent.health import Health
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import guest_lock
+from saltvirt.host.migration import departed
 
 log = logging.getLogger(__name__)
 
@@ -343,6 +344,7 @@ class Guests:
             if dom.isActive():
                 raise errors.OperationFailed("it runs")
             _undefine(dom)
+            departed.note(name, "another host by high availability")
         self.copies.drop(name)
 
 

@@ -13,6 +13,8 @@ from saltvirt.hatalk import addresses
 
 PORT = 16516
 WATCHDOG = "/dev/watchdog"
+# of what would break the reserve
+REFUSE, WARN = "refuse", "warn"
 
 _AGENT = re.compile("fence_[a-z0-9_]{1,60}")
 _OPTION = re.compile("[a-z][a-z0-9_-]{0,60}")
@@ -48,13 +50,14 @@ class Member:
 @dataclass(frozen=True)
 class HaConfig:
     """What ``virt:ha`` says. name: of this master, masters: of all. pools: folders that all
-    members share, where agents write their beats."""
+    members share, where agents write their beats. reserve_policy: REFUSE or WARN."""
 
     name: str
     masters: tuple[str, ...]
     members: dict[str, Member]
     pools: tuple[str, ...] = ()
     policy: HaPolicy = field(default_factory=HaPolicy)
+    reserve_policy: str = REFUSE
 
 
 def is_configured(opts: Mapping[str, Any]) -> bool:
@@ -81,7 +84,8 @@ def of_master(opts: Mapping[str, Any]) -> HaConfig:
     if set(masters) & set(members):
         raise errors.InvalidInput("virt:ha:masters: a master is no member: give it another name")
     found = {host: _member(host, one, port) for host, one in sorted(members.items(), key=str)}
-    return HaConfig(name, masters, found, _pools(get), _policy(get))
+    by = settings.choice(get, "ha:reserve_policy", REFUSE, (REFUSE, WARN))
+    return HaConfig(name, masters, found, _pools(get), _policy(get), by)
 
 
 def _pools(get: settings.Get) -> tuple[str, ...]:

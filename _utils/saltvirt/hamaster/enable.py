@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, fields, replace
 from typing import Any
 from xml.etree import ElementTree
@@ -10,6 +11,7 @@ from saltvirt import errors, names, units
 from saltvirt.fleet.client import Fleet
 from saltvirt.ha.view import IGNORED, STARTED, STOPPED, GuestWanted
 from saltvirt.hamaster import suits
+from saltvirt.hamaster.config import WARN
 from saltvirt.hamaster.outlook import Outlook
 from saltvirt.hamaster.person import Person
 from saltvirt.hamaster.wishes import Wishes
@@ -58,6 +60,20 @@ class Asked:
             found["wanted"] = self.state
         return replace(wanted, **found)
 
+    def joins(self, wishes: Wishes, name: str) -> str | None:
+        """The rule that the guest joins by it; None where it is in it, or there is none."""
+        rule = wishes.rules.get(str(self.group)) if self.group is not None else None
+        return str(self.group) if rule and name not in rule.guests else None
+
+    def refuse_unknown_group(self, wishes: Wishes) -> None:
+        """Raises NotFound for a group that is no rule."""
+        if self.group is not None and str(self.group) not in wishes.rules:
+            known = ", ".join(sorted(wishes.rules)) or "none"
+            raise errors.NotFound(
+                f"there is no rule {units.shown(self.group)}: salt-run virt.ha_rule makes one; "
+                f"there: {known}"
+            )
+
 
 def _count(value: object, key: str) -> int:
     if isinstance(value, str) and value.isdecimal() and len(value) < 8:
@@ -82,14 +98,14 @@ def _silent(value: object) -> int:
 
 @dataclass(frozen=True)
 class _Plan:
-    """wanted: what would be written. old: what is. rule: the group that it joins. autostart: it
-    starts with its host now, which becomes the manager's."""
+    """wanted: what would be written. old: what is. joins: the group that it joins. autostart: it
+    starts with its host now, which becomes the manager's. warning: what else is said of it."""
 
     wanted: GuestWanted
     old: GuestWanted | None
-    rule: str | None
-    joins: bool
+    joins: str | None
     autostart: bool = False
+    warning: str = ""
 
     def changes(self) -> dict[str, Any]:
         new, old = _shown(self.wanted), _shown(self.old) if self.old else None
@@ -97,7 +113,7 @@ class _Plan:
         if new != old:
             found["ha"] = {"old": old, "new": new}
         if self.joins:
-            found["group"] = {"old": None, "new": self.rule}
+            found["group"] = {"old": None, "new": self.joins}
         if self.autostart:
             found["autostart"] = {"old": True, "new": False}
         return found
@@ -105,9 +121,9 @@ class _Plan:
     def over(self, wishes: Wishes) -> Wishes:
         name = self.wanted.name
         rules = dict(wishes.rules)
-        if self.rule and self.rule in rules and name not in rules[self.rule].guests:
-            rule = rules[self.rule]
-            rules[self.rule] = replace(rule, guests=(*rule.guests, name))
+        if self.joins in rules and name not in rules[self.joins].guests:
+            rule = rules[self.joins]
+            rules[self.joins] = replace(rule, guests=(*rule.guests, name))
         auto = wishes.autostarted | {name} if self.autostart else wishes.autostarted
         guests = {**wishes.guests, name: self.wanted}
         sizes = wishes.sizes if self.old else {**wishes.sizes, name: self.wanted.size}
@@ -120,10 +136,14 @@ def _shown(wanted: GuestWanted) -> dict[str, Any]:
 
 
 class Enable:
-    """Gives a guest to high availability, or changes how it is kept."""
+    """Gives a guest to high availability, or changes how it is kept.
 
-    def __init__(self, fleet: Fleet, name: str, asked: Asked) -> None:
-        self.fleet, self.name, self.asked = fleet, str(name), asked
+    on: the host that it was made on right now, with room in the reserve, by who holds its lock;
+    None: all hosts are asked.
+    """
+
+    def __init__(self, fleet: Fleet, name: str, asked: Asked, on: str | None = None) -> None:
+        self.fleet, self.name, self.asked, self.on = fleet, str(name), asked, on
         self.person = Person(fleet, "ha_enable")
 
     def check(self) -> Checked:
@@ -138,13 +158,14 @@ class Enable:
             changes = plan.changes()
             if not changes:
                 return Checked(name, self._as_it_is(plan), nothing=True)
-            return Checked(name, f"{self._done(plan, 'would be')}{self.person.beside}", changes)
+            return Checked(name, self._said(plan, "would be"), changes)
         return reasons.checked(self.name)
 
     def run(self) -> Result:
         """Raises NotFound, InvalidInput, OperationFailed."""
-        name = names.guest(self.name)
-        with lock.guest(self.fleet.opts, name, "virt.ha_enable"):
+        name, what = names.guest(self.name), "virt.ha_enable"
+        alone = contextlib.nullcontext() if self.on else lock.guest(self.fleet.opts, name, what)
+        with alone:
             plan = self._plan(Reasons(first=True))
             changes = plan.changes()
             if not changes:
@@ -156,7 +177,11 @@ class Enable:
                 text = self._done(plan, "is")
                 self.person.wish(name, text, plan.over)
                 undo.success()
-        return Result(name, f"{text}{self.person.beside}", changes)
+        return Result(name, self._said(plan, "is"), changes)
+
+    def _said(self, plan: _Plan, verb: str) -> str:
+        warning = f"; {plan.warning}" if plan.warning else ""
+        return f"{self._done(plan, verb)}{warning}{self.person.beside}"
 
     def _autostart(self, host: str, state: str) -> None:
         asked = {"vm_": self.name, "state": state}
@@ -178,16 +203,15 @@ class Enable:
         with reasons:
             wanted = self.asked.over(wanted)
         with reasons:
-            self._group(wishes)
-        rule = str(self.asked.group) if self.asked.group is not None else None
-        joins = bool(rule in wishes.rules and self.name not in wishes.rules[str(rule)].guests)
+            self.asked.refuse_unknown_group(wishes)
+        joins = self.asked.joins(wishes, self.name)
         if old is not None:
-            return _Plan(wanted, old, rule, joins)
+            return _Plan(wanted, old, joins)
         reasons.hold()
-        host, state = find.locate(self.fleet, self.name)
+        host, state = self._there()
         with reasons:
             self.person.member(host)
-        hosts, unreachable = inventory.gather(self.fleet)
+        hosts, unreachable = inventory.gather(self.fleet, [host] if self.on else None)
         here = next((one for one in hosts if one.name == host), None)
         size = next((one for one in here.guests if one.name == self.name), None) if here else None
         if here is None or size is None:
@@ -195,18 +219,19 @@ class Enable:
         stopped = self.asked.state is None and state not in ("running", "paused")
         wanted = replace(wanted, host=host, size=size, wanted=STOPPED if stopped else wanted.wanted)
         self._suits(reasons, here)
-        with reasons:
-            self._reserve(Outlook(config, wishes, hosts, policy.of_master(self.fleet.opts)), wanted)
-        return _Plan(wanted, None, rule, joins, autostart=size.autostart)
+        warning = ""
+        if not self.on:
+            with reasons:
+                by = policy.of_master(self.fleet.opts)
+                warning = self._reserve(Outlook(config, wishes, hosts, by), wanted)
+        return _Plan(wanted, None, joins, size.autostart, warning)
 
-    def _group(self, wishes: Wishes) -> None:
-        group = self.asked.group
-        if group is not None and str(group) not in wishes.rules:
-            known = ", ".join(sorted(wishes.rules)) or "none"
-            raise errors.NotFound(
-                f"there is no rule {units.shown(group)}: salt-run virt.ha_rule makes one; "
-                f"there: {known}"
-            )
+    def _there(self) -> tuple[str, str]:
+        """(its host, its state)."""
+        if self.on is None:
+            return find.locate(self.fleet, self.name)
+        asked = {"vm_": self.name}
+        return self.on, str(self.fleet.one(self.on, "virt.vm_state", asked, long=False)[self.name])
 
     def _suits(self, reasons: Reasons, host: Any) -> None:
         asked = {"vm_": self.name}
@@ -220,18 +245,23 @@ class Enable:
             with reasons:
                 raise errors.InvalidInput(f"{self.name} can run on {host.name} alone: {why}")
 
-    def _reserve(self, outlook: Outlook, wanted: GuestWanted) -> None:
+    def _reserve(self, outlook: Outlook, wanted: GuestWanted) -> str:
+        """What breaks the reserve and is only said. Raises OperationFailed where it is refused."""
         why = outlook.refusal(wanted)
-        if why:
-            raise errors.OperationFailed(f"{self.name} would break virt:ha:reserve: {why}")
+        if not why:
+            return ""
+        words = f"{self.name} would break virt:ha:reserve: {why}"
+        if self.person.config.reserve_policy != WARN:
+            raise errors.OperationFailed(words)
+        return words
 
 
 class Disable:
     """Takes a guest from high availability: it stays as it is, and starts with its host again if it
-    did before."""
+    did before. missing: one that it does not keep is fine."""
 
-    def __init__(self, fleet: Fleet, name: str) -> None:
-        self.fleet, self.name = fleet, str(name)
+    def __init__(self, fleet: Fleet, name: str, missing: bool = False) -> None:
+        self.fleet, self.name, self.missing = fleet, str(name), missing is True
         self.person = Person(fleet, "ha_disable")
 
     def check(self) -> Checked:
@@ -239,6 +269,8 @@ class Disable:
         reasons = Reasons()
         with reasons:
             wishes = self._wishes()
+            if self.name not in wishes.guests:
+                return Checked(self.name, self._nothing(), nothing=True)
             return Checked(self.name, self._done("would be"), self._changes(wishes))
         return reasons.checked(self.name)
 
@@ -247,6 +279,8 @@ class Disable:
         name = names.guest(self.name)
         with lock.guest(self.fleet.opts, name, "virt.ha_disable"):
             wishes = self._wishes()
+            if name not in wishes.guests:
+                return Result(name, self._nothing())
             text = self._done("is")
             self.person.wish(name, text, lambda known: known.without(name))
             left = self._autostart() if name in wishes.autostarted else ""
@@ -265,8 +299,12 @@ class Disable:
 
     def _wishes(self) -> Wishes:
         wishes = self.person.store.read()
-        self.person.guest(wishes, self.name)
+        if not self.missing:
+            self.person.guest(wishes, self.name)
         return wishes
+
+    def _nothing(self) -> str:
+        return f"{names.guest(self.name)} is not of high availability"
 
     def _done(self, verb: str) -> str:
         return f"{self.name} {verb} no longer of high availability, and stays as it is"

@@ -334,18 +334,24 @@ class Engine:
     # what is shown
 
     def _think(self, view: View, now_s: float) -> None:
-        """What would become of one host's guests: a host a time, all in turn."""
+        """What would become of one host's guests, or of those of so many as the reserve is for: in
+        turn."""
         if self.state.leading_s is None or not view.rooms:
             self._losses = {}
             return
         if now_s - self._lost_s < LOSS_S:
             return
         self._lost_s = now_s
-        order = [name for name in self.config.members if name not in self._losses]
-        host = order[0] if order else next(iter(self._losses))
-        self._losses.pop(host, None)
-        lost = reserve.lose(view, self.registry, host, now_s)
-        self._losses[host] = seen.LossSeen(lost.moved, lost.unplaced)
+        sets: dict[str, tuple[str, ...]] = {name: (name,) for name in self.config.members}
+        if view.policy.reserve > 1:
+            worst = reserve.worst(view, self.registry, now_s)
+            sets |= {" and ".join(hosts): hosts for hosts in worst}
+        self._losses = {name: one for name, one in self._losses.items() if name in sets}
+        order = [name for name in sets if name not in self._losses]
+        name = order[0] if order else next(iter(self._losses))
+        self._losses.pop(name, None)
+        lost = reserve.lose(view, self.registry, sets[name], now_s)
+        self._losses[name] = seen.LossSeen(lost.moved, lost.unplaced)
 
     def _show(self, view: View, now_s: float) -> None:
         self._shown_s = now_s

@@ -11,13 +11,14 @@ from saltvirt.ha.facts import ArrivedBeat, Beat
 from saltvirt.ha.registry import (
     MAINTENANCE,
     PLACED,
+    RECOVERING,
     UP,
     GuestPlace,
     GuestRecord,
     HostRecord,
     Registry,
 )
-from saltvirt.ha.view import GuestWanted, Tied, View
+from saltvirt.ha.view import STARTED, GuestWanted, Tied, View
 from saltvirt.hamaster.config import HaConfig
 from saltvirt.hamaster.seen import LossSeen
 from saltvirt.hamaster.wishes import Wishes
@@ -78,7 +79,7 @@ class Outlook:
 
     def lose(self, host: str) -> LossSeen:
         """What would become of the guests of a host."""
-        lost = reserve.lose(self.view, self.registry, host, 0)
+        lost = reserve.lose(self.view, self.registry, (host,), 0)
         return LossSeen(lost.moved, lost.unplaced)
 
     def refusal(self, guest: GuestWanted) -> str:
@@ -87,6 +88,18 @@ class Outlook:
         known = {name: one for name, one in self.registry.guests.items() if name != guest.name}
         view = replace(self.view, guests=guests)
         return reserve.refusal(view, replace(self.registry, guests=known), guest.name, 0)
+
+    def reserve(self) -> reserve.Reserve:
+        """The account of the reserve. A guest that is to run, and that no host that answered has,
+        may have to be started any moment: it needs room, too."""
+        there = self.registry.guests
+        waiting = {
+            name
+            for name, one in self.view.guests.items()
+            if one.wanted == STARTED and name not in there
+        }
+        known = {**there, **{name: GuestRecord(RECOVERING) for name in waiting}}
+        return reserve.Reserve(self.view, replace(self.registry, guests=known), 0, waiting)
 
 
 def _placed(host: str) -> GuestRecord:

@@ -9,6 +9,7 @@ from saltvirt import errors, units
 from saltvirt.fleet.client import Fleet
 from saltvirt.ha.registry import BLOCKED, ERROR, FENCED, FENCING, NEW, SUSPECTED, UNKNOWN, UP
 from saltvirt.ha.registry import STOPPED as STATE_STOPPED
+from saltvirt.ha.reserve import Lost
 from saltvirt.ha.view import IGNORED
 from saltvirt.hamaster import config
 from saltvirt.hamaster.journal import Journal
@@ -48,6 +49,7 @@ class Status:
         hosts = {name: _host(name, settings, engine) for name in settings.members}
         guests = {name: _guest(name, wishes, engine) for name in sorted(wishes.guests)}
         wrong = [*_wrong(wishes, engine, hosts, guests)]
+        wrong += [why for why in _reserve(settings, engine)["short"] if why not in wrong]
         more = {
             "configured": True,
             "armed": wishes.armed,
@@ -62,13 +64,14 @@ class Status:
             "hosts": hosts,
             "guests": guests,
             "rules": {name: rule.to_answer() for name, rule in sorted(wishes.rules.items())},
+            "reserve": _reserve(settings, engine),
             "losses": {name: one.to_answer() for name, one in engine.seen.losses.items()},
             "decisions": [one.to_answer() for one in engine.seen.decided],
             "journal": Journal(self.fleet.opts).last(_LAST),
             "problems": wrong,
             "table": _table(hosts, guests),
         }  # fmt: skip
-        comment = "; ".join(wrong) if wrong else _well(wishes, hosts, guests)
+        comment = "; ".join(wrong) if wrong else _well(settings, wishes, hosts, guests)
         return Result(ABOUT, comment, more=more, complete=not wrong)
 
 
@@ -126,13 +129,29 @@ def _wrong(
             yield f"if {name} died, no host would take {', '.join(one['unplaced'])}"
 
 
-def _well(wishes: Wishes, hosts: dict[str, Any], guests: dict[str, Any]) -> str:
+def _reserve(settings: config.HaConfig, engine: Engine) -> dict[str, Any]:
+    """For the loss of how many hosts room is kept; what is short of it, by what the engine saw."""
+    count = settings.policy.reserve
+    sets = [(tuple(name.split(" and ")), one) for name, one in engine.seen.losses.items()]
+    short = [
+        Lost(hosts, one.moved, one.unplaced).text()
+        for hosts, one in sets
+        if count and len(hosts) <= count and one.unplaced
+    ]
+    return {"hosts": count, "policy": settings.reserve_policy, "short": short}
+
+
+def _well(
+    settings: config.HaConfig, wishes: Wishes, hosts: dict[str, Any], guests: dict[str, Any]
+) -> str:
     left = sum(one["wanted"] == IGNORED for one in guests.values())
     off = sum(one["state"] == STATE_STOPPED for one in guests.values())
     words = [f"{'armed' if wishes.armed else 'DISARMED'}: {units.counted(len(hosts), 'host')}",
              units.counted(len(guests), "guest")]  # fmt: skip
     words += [f"{off} of them stopped"] if off else []
     words += [f"{left} of them ignored"] if left else []
+    if settings.policy.reserve:
+        words += [f"room is kept for the loss of {units.counted(settings.policy.reserve, 'host')}"]
     return ", ".join(words)
 
 

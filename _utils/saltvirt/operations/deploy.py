@@ -16,9 +16,9 @@ from saltvirt.fleet import target
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.progress import Screen
-from saltvirt.operations import lock, unended, unique
-from saltvirt.operations.init import Init, InitRequest
-from saltvirt.operations.operation import Checked, Reasons, Result
+from saltvirt.operations import keepers, lock, unended, unique
+from saltvirt.operations.init import Init, InitRequest, refuse_kept
+from saltvirt.operations.operation import Checked, Operation, Reasons, Result
 from saltvirt.operations.picture import Picture, kind_of
 from saltvirt.operations.purge import Purge
 from saltvirt.operations.report import OneByOne, Report
@@ -31,7 +31,7 @@ from saltvirt.spec.base import mapping, unknown
 DEPLOYMENT = "deployment"
 _FOR_US = (
     *("host", "groups", "group_policy", "labels", "prefer", "size", "memory"),
-    *("wait", "wait_for", "timeout", "pillar", "name_is_free"),
+    *("wait", "wait_for", "timeout", "pillar", "name_is_free", "ha"),
 )
 _DEFAULTS = {"seed": True, "install": True, "disk": "default", "nic": "default"}
 
@@ -40,25 +40,33 @@ _DEFAULTS = {"seed": True, "install": True, "disk": "default", "nic": "default"}
 class DeployPlan:
     """placed: guest to the host that makes it. again: guest to the host where it is half made, by
     an init that died: that goes first. started: guest to the host where such a one had only its
-    start left. there: guest to the host that has it. differs: guest to a list of sentences.
-    unlisted: guest to its host. failed: guest to why."""
+    start left. there: guest to the host that has it. differs: guest to a list of sentences. ha:
+    guest to how it is to be kept from now on, of those that are there. kept: of these guest to what
+    changed. warnings: guest to what is only said of where it is placed. unlisted: guest to its
+    host. failed: guest to why."""
 
     placed: dict[str, str] = field(default_factory=dict)
     again: dict[str, str] = field(default_factory=dict)
     started: dict[str, str] = field(default_factory=dict)
     there: dict[str, str] = field(default_factory=dict)
     differs: dict[str, list[str]] = field(default_factory=dict)
+    ha: dict[str, Any] = field(default_factory=dict)
+    kept: dict[str, Result] = field(default_factory=dict)
+    warnings: dict[str, str] = field(default_factory=dict)
     unlisted: dict[str, str] = field(default_factory=dict)
     removed: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
-    def changes(self) -> dict[str, dict[str, str | None]]:
-        """``{guest: {"old": host, "new": host}}``."""
-        new: dict[str, dict[str, str | None]] = {
+    def changes(self) -> dict[str, dict[str, Any]]:
+        """``{guest: {"old": host, "new": host}}``, and ``ha``: what changed of how it is kept."""
+        new: dict[str, dict[str, Any]] = {
             name: {"old": self.again.get(name), "new": host} for name, host in self.placed.items()
         }
         new |= {name: {"old": host, "new": host} for name, host in self.started.items()}
-        return new | {name: {"old": host, "new": None} for name, host in self.removed.items()}
+        new |= {name: {"old": host, "new": None} for name, host in self.removed.items()}
+        for name, done in self.kept.items():
+            new[name] = {**new.get(name, {}), **done.changes}
+        return new
 
     def more(self) -> dict[str, dict[str, Any]]:
         """What else is in the answer."""
@@ -77,6 +85,8 @@ class DeployPlan:
             _line(f"{would}removed", self.removed),
             f"{len(self.there)} there" if self.there else "",
             _line("not listed", self.unlisted),
+            *(done.comment for _, done in sorted(self.kept.items())),
+            *(f"{name}: {why}" for name, why in sorted(self.warnings.items())),
             *(f"{name} stays as it is: {', '.join(d)}" for name, d in sorted(self.differs.items())),
             *(f"{name} failed: {why}" for name, why in sorted(self.failed.items())),
         ]
@@ -122,6 +132,7 @@ def wanted(name: str, definition: dict[str, Any], deployment: str = "default") -
         wait_s=units.parse_number(given.pop("timeout", 300), f"{label}: timeout"),
         pillar=given.pop("pillar", None),
         name_is_free=bool(given.pop("name_is_free", False)),
+        ha=given.pop("ha", None),
         arguments={**given, "metadata": marks},
     )
 
@@ -142,10 +153,12 @@ def plan(
     guests: Sequence[InitRequest],
     deployment: str = "default",
     picture: Picture | None = None,
+    keeper: keepers.Keeper | None = None,
 ) -> DeployPlan:
     """What would be done for these InitRequests, the biggest first; each is simulated, so that the
-    next one sees it. Changes nothing. picture: that has then what was placed."""
-    picture, found = picture or Picture(fleet, policy), DeployPlan()
+    next one sees it. Changes nothing. picture: that has then what was placed. keeper: as Init has
+    it."""
+    picture, found = picture or Picture(fleet, policy, keeper=keeper), DeployPlan()
     there: dict[str, dict[str, facts.Guest]] = {}
     for host in picture.hosts:
         for one in host.guests:
@@ -163,20 +176,25 @@ def plan(
         if name in there:
             _keep(found, wanted, request, there[name])
             try:
+                _wish(found, wanted, keeper)
                 _not_ended(fleet, found, wanted, there[name], deployment)
             except errors.VirtError as exc:
                 found.differs.setdefault(name, []).append(exc.text)
             continue
         try:
             target.refuse_host(fleet.opts, name)
+            refuse_kept(fleet, keeper, name)
+            wish = keepers.wish(keeper, wanted.ha, bool(wanted.start))
             unique.check(
                 fleet, name, picture.unreachable, seeded=bool(wanted.arguments.get("seed")),
                 sure=wanted.name_is_free, files=picture.files,
             )  # fmt: skip
-            decision = picture.place(fleet, wanted, request)
+            decision = picture.place(fleet, wanted, request, wish=wish)
             if not decision.ranked:
                 raise errors.Refused(f"no host can take it: {decision.reasons()}")
             found.placed[name] = decision.ranked[0].host
+            if decision.warning:
+                found.warnings[name] = decision.warning
         except errors.VirtError as exc:
             found.failed[name] = exc.text
     return found
@@ -200,6 +218,17 @@ def _keep(
         found.differs[wanted.name] = differs
 
 
+def _wish(found: DeployPlan, wanted: InitRequest, keeper: keepers.Keeper | None) -> None:
+    """How one that is there is to be kept. One whose wish is wrong has failed."""
+    try:
+        wish = keepers.wish(keeper, wanted.ha, bool(wanted.start))
+    except errors.VirtError as exc:
+        found.failed[wanted.name] = exc.text
+        return
+    if wish is not None and wanted.name in found.there:
+        found.ha[wanted.name] = wish
+
+
 def _not_ended(
     fleet: Fleet,
     found: DeployPlan,
@@ -208,7 +237,7 @@ def _not_ended(
     deployment: str,
 ) -> None:
     """What made it may have died before it was whole, or started."""
-    if len(places) != 1:
+    if len(places) != 1 or keepers.who(fleet.opts, wanted.name):
         return
     ((host, guest),) = places.items()
     what, words = unended.judge(fleet, wanted, guest, host, deployment)
@@ -221,6 +250,8 @@ def _not_ended(
     if what:
         del found.there[wanted.name]
         found.differs.pop(wanted.name, None)
+    if what == unended.AGAIN:  # its init gives it
+        found.ha.pop(wanted.name, None)
 
 
 def _compare(
@@ -238,11 +269,25 @@ def _compare(
         yield "state", guest.state, "running"
 
 
+def _done(keeping: Operation, test: bool) -> Result | None:
+    """What was done, or would be; None for nothing. Raises OperationFailed with every reason."""
+    if not test:
+        done = keeping.run()
+        return done if isinstance(done, Result) and done.changes else None
+    checked = keeping.check()
+    if not isinstance(checked, Checked) or checked.nothing:
+        return None
+    if checked.reasons:
+        raise errors.OperationFailed("; ".join(checked.reasons))
+    return checked
+
+
 class Deploy:
     """Makes what a DeployPlan places, some guests at once. One that fails does not stop the others.
 
     guests: of all guests of the deployment. remove: also purges its guests that are not listed any
-    more. at_once: so many are made at a time. screen: where steps are shown. A host that refuses
+    more. at_once: so many are made at a time. screen: where steps are shown. keeper: as Init has
+    it; how a guest is to be kept is seen to of those that are there, too. A host that refuses
     meanwhile is passed over for another, unless the guest must be on it.
     """
 
@@ -256,7 +301,9 @@ class Deploy:
         remove: bool = False,
         at_once: int = 4,
         screen: Screen | None = None,
+        keeper: keepers.Keeper | None = None,
     ) -> None:
+        self.keeper = keeper
         self.fleet, self.policy, self.wishes = fleet, policy, guests
         self.deployment, self.at_once = deployment, at_once
         self.remove, self.screen = remove, screen
@@ -265,10 +312,12 @@ class Deploy:
         """Where each guest would be made, and why others would not."""
         reasons = Reasons()
         with reasons, self._alone():
-            found = plan(self.fleet, self.policy, self.wishes, self.deployment)
+            picture = Picture(self.fleet, self.policy, keeper=self.keeper)
+            found = self._plan(picture)
             if self.remove:
                 self.mark_unlisted(found)
-            self._refuse(found)
+            self._refuse(found, picture)
+            self._keep_all(found, test=True)
             failed = tuple(f"{name}: {why}" for name, why in sorted(found.failed.items()))
             return Checked(
                 self.deployment, found.text(test=True), found.changes(), found.more(),
@@ -280,27 +329,51 @@ class Deploy:
         """Raises InvalidInput for a guest that is described wrongly, and for no guests at all that
         are to be removed."""
         with self._alone():
-            picture = Picture(self.fleet, self.policy)
-            found = plan(self.fleet, self.policy, self.wishes, self.deployment, picture)
+            picture = Picture(self.fleet, self.policy, keeper=self.keeper)
+            found = self._plan(picture)
             if self.remove:
                 self.mark_unlisted(found)
                 self.purge(found)
             self._carry_out(found, picture)
+            self._keep_all(found, test=False)
         complete = not found.failed
         return Result(self.deployment, found.text(), found.changes(), found.more(), complete)
+
+    def _plan(self, picture: Picture) -> DeployPlan:
+        one = self.fleet, self.policy, self.wishes, self.deployment
+        return plan(*one, picture, self.keeper)
+
+    def _keep_all(self, found: DeployPlan, test: bool) -> None:
+        """Those that are there are kept as they are to be."""
+        for name, wish in sorted(found.ha.items()):
+            if self.keeper is None or name in found.failed:
+                continue
+            try:
+                keeping = self.keeper.keeping(self.fleet, name, wish)
+                done = _done(keeping, test) if keeping else None
+            except errors.VirtError as exc:
+                found.failed[name] = exc.text
+                continue
+            if done is None:
+                continue
+            found.kept[name] = done
+            if not done.complete:
+                found.failed[name] = done.comment
 
     def _alone(self) -> AbstractContextManager[None]:
         return lock.deployment(self.fleet.opts, self.deployment)
 
-    def _refuse(self, found: DeployPlan) -> None:
+    def _refuse(self, found: DeployPlan, picture: Picture) -> None:
         """Those that are placed and whose init would be refused all the same have failed."""
         for wanted in self.wishes:
             if wanted.name not in found.placed:
                 continue
             reasons, report = Reasons(), Report(self.fleet, wanted.name, "init")
-            init = Init(self.fleet, self.policy, wanted, report)
+            init = Init(self.fleet, self.policy, wanted, report, picture, keeper=self.keeper)
             with reasons:
                 init.request(reasons)
+                if init.wish and wanted.name not in found.again:
+                    init.check_ties(found.placed[wanted.name], reasons)
             with reasons:
                 if wanted.name not in found.again:  # its key goes with what is half made
                     init.check_key(wanted.name)
@@ -310,6 +383,10 @@ class Deploy:
                 del found.placed[wanted.name]
                 found.again.pop(wanted.name, None)
                 found.failed[wanted.name] = "; ".join(reasons.words)
+            elif init.wish:
+                words = f"{wanted.name} would be given to high availability"
+                given = {"ha": {"old": None, "new": wanted.ha}}
+                found.kept[wanted.name] = Checked(wanted.name, words, given)
 
     def _carry_out(self, found: DeployPlan, picture: Picture) -> None:
         todo = [
@@ -340,7 +417,10 @@ class Deploy:
                 return host
             if wanted.name in found.again:
                 self._remove_half(fleet, wanted, found, picture)
-            done = Init(fleet, self.policy, wanted, report, picture, turn.look).run()
+            init = Init(fleet, self.policy, wanted, report, picture, turn.look, keeper=self.keeper)
+            done = init.run()
+            if "ha" in done.changes:
+                found.kept[wanted.name] = init.kept or done
             made: str = done.more["host"]
             return made
 
@@ -352,7 +432,8 @@ class Deploy:
         unended.remove(fleet, wanted.name, host)
         picture.look_again(fleet, host, without=wanted.name)
         there = replace(wanted, host=found.placed[wanted.name])
-        picture.place(fleet, there, there.request())
+        wish = keepers.wish(self.keeper, wanted.ha, bool(wanted.start))
+        picture.place(fleet, there, there.request(), wish=wish)
 
     def mark_unlisted(self, found: DeployPlan) -> None:
         """What is not listed is to be removed.
@@ -364,7 +445,13 @@ class Deploy:
                 f"deployment {self.deployment}: the list of guests is empty; nothing is removed, "
                 "so that no mistake removes them all: salt-run virt.purge removes a guest"
             )
-        found.removed, found.unlisted = found.unlisted, {}
+        for name, host in found.unlisted.items():
+            try:
+                keepers.refuse(self.fleet.opts, name)
+                found.removed[name] = host
+            except errors.VirtError as exc:
+                found.failed[name] = exc.text
+        found.unlisted = {name: h for name, h in found.unlisted.items() if name in found.failed}
 
     def purge(self, found: DeployPlan) -> None:
         """Purges the guests that a DeployPlan removes."""

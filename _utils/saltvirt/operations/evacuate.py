@@ -8,7 +8,7 @@ from typing import Any
 from saltvirt import errors
 from saltvirt.answers.maintenance import MaintenanceMark
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import away, find, inventory, moves
+from saltvirt.operations import away, find, inventory, keepers, moves, reserved
 from saltvirt.operations import migrate as migrating  # the name is an argument's here
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.report import Report
@@ -24,10 +24,12 @@ def plan(
     source_name: str,
     policy: PlacementPolicy,
     plans: migrating.Plans | None = None,
+    room: keepers.Room | None = None,
 ) -> tuple[dict[str, str], dict[str, str]]:
     """(guest to target, guest to why it has none), biggest guest first, each simulated.
 
-    hosts: list of facts.Host with the one to drain among them. plans: gets the whole of each.
+    hosts: list of facts.Host with the one to drain among them. plans: gets the whole of each. room:
+    what is kept free: a host that must be drained may take of it, where no other way is.
     """
     cloud = {host.name: host for host in hosts}
     source = cloud.pop(source_name)
@@ -39,6 +41,7 @@ def plan(
         if not decision.ranked:
             unplaced[guest.name] = decision.reasons() or "there is no other host"
             continue
+        decision = reserved.sparing(decision, room, guest)
         targets[guest.name] = decision.ranked[0].host
         if plans is not None:
             plans[guest.name] = migrating.planned(cloud, source_name, decision, policy)
@@ -60,7 +63,8 @@ class Evacuate:
     migrate: moves.Migrate. reason: what the mark says. limits: as for moves.run. The mark comes
     first, and the host is looked at again until nothing new is on it. What could not be moved is
     named with its reason; the mark stays either way. plans: gets what is planned, for ``migrate``,
-    so that the hosts are asked once for all of it. The mark names the guests that leave before they
+    so that the hosts are asked once for all of it. keeper: who keeps room on this master. The mark
+    names the guests that leave before they
     do, as does this master's own list: ``restore`` knows them whatever becomes of this process.
     """
 
@@ -74,8 +78,9 @@ class Evacuate:
         reason: str = "evacuated",
         limits: tuple[int, int] = (1, 1),
         plans: migrating.Plans | None = None,
+        keeper: keepers.Keeper | None = None,
     ) -> None:
-        self.plans = plans
+        self.plans, self.keeper = plans, keeper
         self.fleet, self.host, self.policy = fleet, host, policy
         self.migrate, self.report, self.limits = migrate, report, limits
         self.reason = str(reason or "").strip() or "evacuated"
@@ -138,7 +143,9 @@ class Evacuate:
     def _plan(self) -> tuple[dict[str, str], dict[str, str]]:
         """The plan for what is on the host. Raises when it does not answer."""
         self.fleet.hosts(self.host)
-        return plan(self._asked(self.fleet.hosts()), self.host, self.policy, self.plans)
+        hosts = self._asked(self.fleet.hosts())
+        room = self.keeper.room(hosts) if self.keeper else None
+        return plan(hosts, self.host, self.policy, self.plans, room)
 
     def _again(self, outcome: moves.MovesOutcome) -> tuple[dict[str, str], dict[str, str]]:
         """The same. Once something was moved, silence is no failure of that: it is in the

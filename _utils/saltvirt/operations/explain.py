@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import inventory
+from saltvirt.operations import inventory, keepers, reserved
 from saltvirt.placement import choose, weights
 from saltvirt.placement.policy import PlacementPolicy
 
@@ -14,12 +14,23 @@ if TYPE_CHECKING:
 
 
 def decide(
-    fleet: Fleet, policy: PlacementPolicy, wanted: InitRequest
+    fleet: Fleet,
+    policy: PlacementPolicy,
+    wanted: InitRequest,
+    keeper: keepers.Keeper | None = None,
 ) -> tuple[choose.Decision, dict[str, str]]:
-    """(choose.Decision, host to why it did not answer). Changes nothing. wanted: InitRequest."""
+    """(choose.Decision, host to why it did not answer). Changes nothing. wanted: InitRequest.
+    keeper: as Init has it."""
     request = wanted.request()
+    wish = keepers.wish(keeper, wanted.ha, bool(wanted.start))
     hosts, unreachable = inventory.gather(fleet, fleet.hosts(), wanted.for_all())
-    return choose.choose(hosts, request, policy), unreachable
+    others = keeper.others(request.name, wish, hosts) if keeper and wish else {}
+    able = [host for host in hosts if host.name not in others]
+    decision = choose.choose(able, request, policy)
+    decision.rejected.update(others)
+    room = keeper.room(hosts) if keeper else None
+    by_name = {host.name: host for host in hosts}
+    return reserved.best(decision, room, request, by_name, wish), unreachable
 
 
 def table(decision: choose.Decision, unreachable: dict[str, str]) -> list[list[Any]]:

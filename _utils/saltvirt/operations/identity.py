@@ -65,7 +65,8 @@ class _NewName(abc.ABC):
         self._other_name()
         with lock.guest(opts, self.name, self.function), lock.guest(opts, self.new, self.function):
             try:
-                keepers.refuse(opts, self.name)
+                for name in (self.name, self.new):
+                    keepers.refuse(opts, name)
                 yield
             except errors.VirtError as exc:
                 self.report.failed(exc)
@@ -85,8 +86,9 @@ class _NewName(abc.ABC):
         for name in (self.name, self.new):
             with reasons:
                 lock.refuse_taken(self.fleet.opts, name)
-        with reasons:
-            keepers.refuse(self.fleet.opts, self.name)
+        for name in (self.name, self.new):
+            with reasons:
+                keepers.refuse(self.fleet.opts, name)
 
     def _look(self, reasons: Reasons) -> tuple[str, dict[str, Any], dict[str, Any]]:
         """(host, the arguments for it without ``test``, what it would do)."""

@@ -17,12 +17,24 @@ from saltvirt.fleet import authorization, pillars, secret, target
 from saltvirt.fleet.answer import BAD, DOWN, LOST, SILENT, Answer
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import explain, find, hints, inventory, lock, purge, slots, unique, wait
+from saltvirt.operations import (
+    explain,
+    find,
+    hints,
+    inventory,
+    keepers,
+    lock,
+    purge,
+    reserved,
+    slots,
+    unique,
+    wait,
+)
 from saltvirt.operations.begun import Begun
 from saltvirt.operations.joint import Alone, Jobs
 from saltvirt.operations.lifecycle import RUNNING, VERBS
 from saltvirt.operations.operation import Checked, Reasons, Result
-from saltvirt.operations.picture import Picture, others_keys
+from saltvirt.operations.picture import Picture, kind_of, others_keys
 from saltvirt.operations.report import Report
 from saltvirt.placement import account, choose, facts
 from saltvirt.placement.policy import PlacementPolicy
@@ -44,9 +56,9 @@ class InitRequest:
     cpu: count. mem: MiB, or a size with a unit. labels: that the host must have; prefer:
     that make it a better one. wait_for: one of wait.KINDS, and at most so many seconds.
     pillar: what the master tells the guest's minion. name_is_free: the operator knows that no host
-    which does not answer has a guest of that name. arguments: everything else for the host's
-    ``virt.init``, by name. operation: what tells this guest from one that somebody else makes
-    under its name.
+    which does not answer has a guest of that name. ha: how it is to be kept, for the Keeper.
+    arguments: everything else for the host's ``virt.init``, by name. operation: what tells this
+    guest from one that somebody else makes under its name.
     """
 
     name: str
@@ -64,6 +76,7 @@ class InitRequest:
     wait_s: float = 300
     pillar: dict[str, Any] | None = field(default=None, repr=False)
     name_is_free: bool = False
+    ha: Any = None
     arguments: dict[str, Any] = field(default_factory=dict)
     operation: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
 
@@ -186,7 +199,8 @@ class Init:
     started and did not answer in time stays: somebody will want to look at it.
 
     picture: where the guest was placed as one of many, and its name found free; None: all hosts are
-    asked. look: as unique.resolve takes it. jobs: how its host is asked.
+    asked. look: as unique.resolve takes it. jobs: how its host is asked. keeper: who keeps guests
+    and room on this master, if anybody does.
     """
 
     def __init__(
@@ -198,8 +212,15 @@ class Init:
         picture: Picture | None = None,
         look: unique.Look = find.locations,
         jobs: Jobs | None = None,
+        keeper: keepers.Keeper | None = None,
     ) -> None:
         self.picture, self.look, self.jobs = picture, look, jobs or Alone()
+        self.keeper = keeper
+        self.wish: Any = None
+        self.room: keepers.Room | None = None
+        self.hosts: dict[str, facts.Host] = {}
+        self.warning = ""
+        self.kept: Result | None = None
         self.fleet = fleet
         self.policy = policy
         self.wanted = wanted
@@ -220,10 +241,13 @@ class Init:
             best = next(host for host in hosts if host.name == decision.ranked[0].host)
             if request.name not in {guest.name for guest in best.guests}:
                 with reasons:
-                    self.ask(best.name)
+                    if self.wish:  # it asks the same
+                        self.check_ties(best.name, reasons)
+                    else:
+                        self.ask(best.name)
             reasons.hold()
             table = {"table": explain.table(decision, {})}
-            return planned(request.at(best), best.name, table)
+            return planned(request.at(best), best.name, table, self.words("would be"))
         return reasons.checked(self.wanted.name)
 
     def run(self) -> Result:
@@ -243,9 +267,17 @@ class Init:
             except errors.VirtError as exc:
                 self.report.failed(exc)
                 raise
-        comment = f"{request.name} is {placed.state} on {placed.host}"
+        comment = f"{request.name} is {placed.state} on {placed.host}{self.words('is')}"
         more = {"host": placed.host, "state": placed.state}
-        return Result(request.name, comment, {"created": placed.made.to_answer()}, more)
+        changes = {"created": placed.made.to_answer(), **(self.kept.changes if self.kept else {})}
+        return Result(request.name, comment, changes, more)
+
+    def words(self, verb: str) -> str:
+        """What is said beside where it is made."""
+        kept = f"; {self.kept.comment}" if self.kept else ""
+        if self.wish and not kept:
+            kept = f"; it {verb} given to high availability"
+        return f"{kept}; {self.warning}" if self.warning else kept
 
     def make(self, request: facts.PlacementRequest, decision: choose.Decision) -> Placed:
         """Placed, on one of the hosts of the Decision."""
@@ -280,8 +312,11 @@ class Init:
             with reasons:
                 question()
         with reasons:
+            self.wish = keepers.wish(self.keeper, self.wanted.ha, bool(self.wanted.start))
+        with reasons:
             request = self.wanted.request()
             target.refuse_host(self.fleet.opts, request.name)
+            refuse_kept(self.fleet, self.keeper, request.name)
         reasons.hold()
         return request
 
@@ -304,6 +339,8 @@ class Init:
         self.unreachable = unreachable
         with reasons:
             check_name(self.fleet, self.wanted, hosts, self.unreachable)
+        self.hosts = {host.name: host for host in hosts}
+        self.room = self.keeper.room(hosts) if self.keeper else None
         decision = self.place(request, [host for host in hosts if host.name in known])
         decision.rejected.update((h, ("down", why)) for h, why in unreachable.items() if h in known)
         with reasons:
@@ -316,6 +353,7 @@ class Init:
         if not decision.ranked:
             reasons.hold()
         self.terms = {host.name: account.terms(host, self.policy) for host in hosts}
+        self.warning = decision.warning
         return decision, hosts
 
     def _decided(
@@ -327,35 +365,42 @@ class Init:
             self.check_key(request.name)
         there = picture.host_of(request.name)
         if there:
+            self.warning = picture.warning_of(request.name)
             return choose.Decision((choose.Candidate(there, 0.0),), {})
-        decision = picture.place(self.fleet, self.wanted, request)
+        decision = picture.place(self.fleet, self.wanted, request, wish=self.wish)
         with reasons:
             if not decision.ranked:
                 raise nowhere(request.name, decision)
+        self.warning = decision.warning
         return decision
 
     def candidates(self, decision: choose.Decision) -> Iterator[str]:
         """The hosts that are asked to make it, one by one: each but the first when the one before
         it has refused."""
-        if self.picture is None:
-            yield from (candidate.host for candidate in decision.ranked)
-            return
         refused: list[str] = []
         while decision.ranked:
             refused.append(decision.ranked[0].host)
             yield refused[-1]
-            self.picture.look_again(self.fleet, refused[-1], without=self.wanted.name)
-            decision = self.picture.place(
-                self.fleet, self.wanted, self.wanted.request(), but=refused
-            )
+            request = self.wanted.request()
+            if self.picture is None:
+                rest = choose.Decision(decision.ranked[1:], decision.rejected)
+                decision = reserved.best(rest, self.room, request, self.hosts, self.wish)
+            else:
+                self.picture.look_again(self.fleet, refused[-1], without=self.wanted.name)
+                decision = self.picture.place(
+                    self.fleet, self.wanted, request, but=refused, wish=self.wish
+                )
+            self.warning = decision.warning
 
     def place(self, request: facts.PlacementRequest, hosts: list[facts.Host]) -> choose.Decision:
         """The ranking of the hosts, and why the others are none for it."""
         others = others_keys(self.fleet, self.wanted, [host.name for host in hosts])
+        if self.keeper and self.wish:
+            others |= self.keeper.others(request.name, self.wish, hosts)
         able = [host for host in hosts if host.name not in others]
         decision = choose.choose(able, request, self.policy)
         decision.rejected.update(others)
-        return decision
+        return reserved.best(decision, self.room, request, self.hosts, self.wish)
 
     def _for(self, host: str) -> dict[str, Any]:
         """The arguments of ``virt.init`` on the host."""
@@ -367,6 +412,21 @@ class Init:
         too. Raises what it says; without what is secret, which only the making needs."""
         asked = {**self._for(host), "test": True}
         self.fleet.one(host, "virt.init", secret.without(asked), long=True)
+
+    def check_ties(self, host: str, reasons: Reasons) -> None:
+        """What would keep the guest from being started elsewhere, where it is to be."""
+        if not (self.keeper and self.wish):
+            return
+        picture, key = self.picture, (kind_of(self.wanted), host)
+        ties = picture.ties.get(key) if picture else None
+        if ties is None:
+            seen = {one.name: one for one in picture.hosts} if picture else self.hosts
+            ties = self.keeper.ties(self.fleet, self.wanted.name, seen[host], self._for(host))
+            if picture:
+                picture.ties[key] = ties
+        for why in ties:
+            with reasons:
+                raise errors.InvalidInput(f"{self.wanted.name} could run on {host} alone: {why}")
 
     def check_secrets(self, hosts: Iterable[str]) -> None:
         """They go to hosts that the master's configuration names."""
@@ -395,6 +455,9 @@ class Init:
         left = self.attempts()
         for host in self.candidates(decision):
             self.check_secrets([host])
+            self.check_ties(host, Reasons(first=True))
+            if self.warning:
+                self.report.step("warning", f"{self.wanted.name}: {self.warning}", host=host)
             self.report.step("placed", f"{self.wanted.name}: creating it on {host}", host=host)
             try:
                 begun.on(host)
@@ -438,7 +501,19 @@ class Init:
         begun.starting()
         by = self.policy if self.wanted.start else None
         state = deliver(self.fleet, self.report, host, name, start_by=by, jobs=self.jobs)
+        if self.keeper and self.wish:
+            self.keep(self.keeper, host, undo)
         return Placed(host, state, made)
+
+    def keep(self, keeper: keepers.Keeper, host: str, undo: Revert) -> None:
+        """Gives it to who keeps guests: last, so that nobody else starts what is half made."""
+        name = self.wanted.name
+        keeping = keeper.keeping(self.fleet, name, self.wish, on=host)
+        if keeping:
+            undo.push(f"take {name} from high availability", keeper.forget, name)
+            done = keeping.run()
+            self.kept = done if isinstance(done, Result) else None
+            self.report.step("kept", f"{name}: given to high availability", host=host)
 
     def make_on(self, host: str, asked: dict[str, Any]) -> GuestKey:
         """What the host has made, when it made the guest; its key has come in by then."""
@@ -543,8 +618,19 @@ def check_name(
     )  # fmt: skip
 
 
-def planned(asked: facts.PlacementRequest, host: str, more: dict[str, Any]) -> Checked:
-    """The answer to ``test=True``. asked: the request, as this host would count it."""
+def refuse_kept(fleet: Fleet, keeper: keepers.Keeper | None, name: str) -> None:
+    """Raises where somebody keeps a guest of the name: it may be nowhere at the moment, and be
+    started any time."""
+    keepers.refuse(fleet.opts, name)
+    if keeper:
+        keeper.refuse_name(name)
+
+
+def planned(
+    asked: facts.PlacementRequest, host: str, more: dict[str, Any], words: str = ""
+) -> Checked:
+    """The answer to ``test=True``. asked: the request, as this host would count it. words: what
+    else is said."""
     takes = {
         "host": host, "vcpus": asked.vcpus, "memory_mib": asked.memory_kib // 1024,
         "disk_bytes": asked.disk_bytes, "pools": asked.pools,
@@ -553,7 +639,7 @@ def planned(asked: facts.PlacementRequest, host: str, more: dict[str, Any]) -> C
     disk = units.human_bytes(asked.disk_bytes + sum(asked.pools.values()))
     comment = (
         f"{asked.name} would be created on {host}: {units.counted(asked.vcpus, 'vCPU')}, "
-        f"{takes['memory_mib']} MiB of memory, {disk} of disk"
+        f"{takes['memory_mib']} MiB of memory, {disk} of disk{words}"
     )
     return Checked(asked.name, comment, {"created": takes}, {"host": host, **more})
 

@@ -10,7 +10,7 @@ from saltvirt import errors
 from saltvirt.fleet import secret
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.progress import Screen
-from saltvirt.operations import lock
+from saltvirt.operations import keepers, lock
 from saltvirt.operations.init import Init, InitRequest, check_name, nowhere, planned
 from saltvirt.operations.joint import Alone, Jobs, Joint
 from saltvirt.operations.operation import Reasons, Result, Several
@@ -29,8 +29,9 @@ class InitList:
     """Deploys guests that differ in their names alone, each as Init does.
 
     wishes: an InitRequest of each. at_once: so many are made at a time. screen: where steps are
-    shown. A host that refuses meanwhile is asked for what it has, it alone, and passed over.
-    Guests that get no key, and so are made in moments, share the jobs of their hosts.
+    shown. keeper: as Init has it. A host that refuses meanwhile is asked for what it has, it alone,
+    and passed over. Guests that get no key, and so are made in moments, share the jobs of
+    their hosts.
     """
 
     def __init__(
@@ -40,7 +41,9 @@ class InitList:
         wishes: Sequence[InitRequest],
         at_once: int,
         screen: Screen | None = None,
+        keeper: keepers.Keeper | None = None,
     ) -> None:
+        self.keeper = keeper
         self.fleet, self.policy, self.wishes = fleet, policy, wishes
         self.at_once, self.screen = at_once, screen
         self.joint = Joint(at_once) if _are_light(wishes[0]) else None
@@ -90,8 +93,9 @@ class InitList:
             )
         for question in first.questions():
             question()
+        keepers.wish(self.keeper, first.ha, bool(first.start))
         self.fleet.hosts(first.host)
-        return Picture(self.fleet, self.policy, first)
+        return Picture(self.fleet, self.policy, first, self.keeper)
 
     def _checked(self, wanted: InitRequest, picture: Picture, hosts: list[facts.Host]) -> Result:
         reasons = Reasons()
@@ -99,11 +103,16 @@ class InitList:
             with reasons:
                 lock.refuse_taken(self.fleet.opts, wanted.name)
             request, chosen = self._place(wanted, picture, hosts, reasons)
+            init = self._init(wanted, picture)
             with reasons:
-                self._init(wanted, picture).check_secrets([chosen])
+                init.check_secrets([chosen])
+            with reasons:
+                init.wish = keepers.wish(self.keeper, wanted.ha, bool(wanted.start))
+                init.check_ties(chosen, reasons)
+            init.warning = picture.warning_of(wanted.name)
             reasons.hold()
             best = next(host for host in picture.hosts if host.name == chosen)
-            return planned(request.at(best), chosen, {})
+            return planned(request.at(best), chosen, {}, init.words("would be"))
         return reasons.checked(wanted.name)
 
     def _place(
@@ -118,18 +127,21 @@ class InitList:
         with reasons:
             init.check_key(request.name)
         reasons.hold()  # who cannot be made takes no other's place
-        decision = picture.place(self.fleet, wanted, request)
+        decision = picture.place(self.fleet, wanted, request, wish=init.wish)
         if not decision.ranked:
             raise nowhere(request.name, decision)
         return request, decision.ranked[0].host
 
     def _init(self, wanted: InitRequest, picture: Picture) -> Init:
-        return Init(self.fleet, self.policy, wanted, self._report(self.fleet, wanted), picture)
+        report = self._report(self.fleet, wanted)
+        return Init(self.fleet, self.policy, wanted, report, picture, keeper=self.keeper)
 
     def _make(self, wanted: InitRequest, picture: Picture, turn: Turn) -> Result:
         with Fleet(self.fleet.opts, like=self.fleet) as fleet:
             report = self._report(fleet, wanted)
-            return Init(fleet, self.policy, wanted, report, picture, turn.look, self.jobs).run()
+            return Init(
+                fleet, self.policy, wanted, report, picture, turn.look, self.jobs, self.keeper
+            ).run()
 
     def _report(self, fleet: Fleet, wanted: InitRequest) -> Report:
         return Report(fleet, wanted.name, "init", OneByOne(self.screen))

@@ -14,7 +14,16 @@ from saltvirt.answers.migration import Migratable, Moved, Recovered, of_migrate
 from saltvirt.fleet.answer import Answer
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import find, inventory, keepers, lock, moves, slots, target_leftovers
+from saltvirt.operations import (
+    find,
+    inventory,
+    keepers,
+    lock,
+    moves,
+    reserved,
+    slots,
+    target_leftovers,
+)
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.report import Report
 from saltvirt.placement import account, choose, facts
@@ -69,10 +78,11 @@ def abort(fleet: Fleet, name: str) -> tuple[str, dict[str, str]]:
 @dataclass(frozen=True)
 class Targets:
     """names: of the hosts that may take the guest, best first. terms: host to what goes with the
-    request."""
+    request. warnings: host to what is only said of the guest there."""
 
     names: list[str]
     terms: dict[str, account.PlacementTerms]
+    warnings: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -104,16 +114,27 @@ def planned(
 
 
 def targets(
-    fleet: Fleet, policy: PlacementPolicy, name: str, source: str, request: MigrationRequest
+    fleet: Fleet,
+    policy: PlacementPolicy,
+    name: str,
+    source: str,
+    request: MigrationRequest,
+    keeper: keepers.Keeper | None = None,
 ) -> Targets:
-    """The Targets for a guest of the source. request: MigrationRequest.
+    """The Targets for a guest of the source. request: MigrationRequest. keeper: whose room is left
+    free, but by who wants overcommit.
 
     What the guest needs is read from its definition, and what virt.init was asked for is kept with
     it: all of it holds for its next host as it held for its first. Raises Refused with each host's
     reason when none is left.
     """
-    asked = [source, request.target] if request.target and not request.others else fleet.hosts()
+    keeps = keeper if keeper and keeper.keeps_room and not request.overcommit else None
+    few = {source, request.target} if request.target and not request.others else None
+    asked = fleet.hosts() if keeps or not few else [one for one in few if one]
     hosts, unreachable = inventory.gather(fleet, sorted(set(asked)))
+    room = keeps.room(hosts) if keeps else None
+    hosts = [host for host in hosts if not few or host.name in few]
+    unreachable = {host: why for host, why in unreachable.items() if not few or host in few}
     here = next((host for host in hosts if host.name == source), None)
     if here is None:
         raise errors.ConnectionFailed(f"{source}: {unreachable.get(source, 'it did not answer')}")
@@ -125,6 +146,7 @@ def targets(
     policy = replace(policy, exclude=tuple(h for h in policy.exclude if h != request.target))
     others = [host for host in hosts if host.name != source]
     decision = choose.choose(others, needs, policy)
+    decision, warnings = reserved.each(decision, room, guest, request.target)
     found = [candidate.host for candidate in decision.ranked]
     there = request.target in found or (request.overcommit and request.target not in unreachable)
     if request.target and there:
@@ -134,7 +156,7 @@ def targets(
         reasons = decision.reasons() or "there is no other host"
         raise errors.Refused(f"no host can take {name} from {source}: {reasons}")
     terms = {host.name: account.terms(host, policy) for host in others}
-    return Targets(found, terms)
+    return Targets(found, terms, warnings)
 
 
 @dataclass(frozen=True)
@@ -249,7 +271,7 @@ class Migrate:
 
     options: more arguments of the host's ``virt.migrate``. others: another host will do where the
     target refuses, as it does when no target is given. plan: where it goes, when it is one of many:
-    then not all hosts are asked for what they have.
+    then not all hosts are asked for what they have. keeper: who keeps room on this master.
     """
 
     def __init__(
@@ -262,12 +284,13 @@ class Migrate:
         options: dict[str, Any] | None = None,
         others: bool = False,
         plan: MovePlan | None = None,
+        keeper: keepers.Keeper | None = None,
     ) -> None:
-        self.plan = plan
+        self.plan, self.keeper = plan, keeper
         self.fleet, self.policy, self.report = fleet, policy, report
         self.name, self.target = str(name), target or None
         self.options, self.others = dict(options or {}), others
-        self.request = MigrationRequest()
+        self.request, self.warning = MigrationRequest(), ""
 
     def check(self) -> Checked:
         """Where it would move, or everything that is in the way."""
@@ -286,7 +309,7 @@ class Migrate:
             if not found:
                 text = f"{name} is on {source} already"
                 return Checked(name, text, more={"host": source}, nothing=True)
-            text = f"{name} would be moved from {source} to {target}"
+            text = f"{name} would be moved from {source} to {target}{self.warning}"
             more = {"host": source, "disks": found.disks}
             return Checked(name, text, _changes(source, target), more)
         return reasons.checked(name)
@@ -306,7 +329,7 @@ class Migrate:
             reasons = _all_reasons(fleet, seen, source, asked, reached, why)
             return source, target, Migratable(False, tuple(reasons))
         try:
-            found = targets(fleet, self.policy, self.name, source, request)
+            found = targets(fleet, self.policy, self.name, source, request, self.keeper)
         except errors.Refused as exc:
             if not target:
                 raise
@@ -318,6 +341,7 @@ class Migrate:
             terms = _terms(seen, found, host)
             asked = {"vm_": self.name, "target": host, **terms, **self.options}
             answer = _examined(fleet, seen, source, asked)
+            self.warning = f"; {found.warnings[host]}" if host in found.warnings else ""
             if answer.migratable or not _next_may_take(request, answer):
                 return source, host, answer
             refusals[host] = "; ".join(answer.reasons)
@@ -382,6 +406,9 @@ class Migrate:
                 self.fleet.opts, (source, target), self._wait, f"virt.migrate of {self.name}"
             ):
                 self.report.step("target", f"{self.name}: moving it from {source} to {target}")
+                if target in found.warnings:
+                    words = f"{self.name}: {found.warnings[target]}"
+                    self.report.step("warning", words, host=target)
                 try:
                     seen = self._heard(seen, target)
                     return target, self._move(source, target, _terms(seen, found, target))
@@ -414,7 +441,7 @@ class Migrate:
         if self.plan and self.plan.source == source:
             return self.plan.targets
         try:
-            return targets(self.fleet, self.policy, self.name, source, self.request)
+            return targets(self.fleet, self.policy, self.name, source, self.request, self.keeper)
         except errors.Refused as exc:
             if self.request.others or not self.target:
                 raise

@@ -8,12 +8,12 @@ import re
 import threading
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors
 from saltvirt.fleet import authorization, secret
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import find, inventory
+from saltvirt.operations import find, inventory, keepers, reserved
 from saltvirt.placement import account, choose, facts
 from saltvirt.placement.policy import PlacementPolicy
 
@@ -31,11 +31,19 @@ class Picture:
 
     unreachable: host to why it did not answer. files: what the files of those tell of names.
     first: a guest to place, where one is known: the hosts are asked for what it takes as well.
+    keeper: by whose room they are placed. ties: (kind of guest, host) to what the Keeper found.
     """
 
     def __init__(
-        self, fleet: Fleet, policy: PlacementPolicy, first: InitRequest | None = None
+        self,
+        fleet: Fleet,
+        policy: PlacementPolicy,
+        first: InitRequest | None = None,
+        keeper: keepers.Keeper | None = None,
     ) -> None:
+        self._keeper = keeper
+        self._room: keepers.Room | None = None
+        self.ties: dict[tuple[str, str], list[str]] = {}
         asked = first.for_all() if first else None
         hosts, self.unreachable = inventory.gather(fleet, fleet.hosts(), asked, patient=True)
         self.files = find.Files([*self.unreachable])
@@ -59,18 +67,23 @@ class Picture:
         wanted: InitRequest,
         request: facts.PlacementRequest,
         but: Collection[str] = (),
+        wish: Any = None,
     ) -> choose.Decision:
         """Where the guest goes. The first of the ranking has it then, in the picture, and no other
-        host. but: hosts that have refused it."""
+        host. but: hosts that have refused it. wish: of its Keeper."""
         with self._lock:
             self._placed.pop(request.name, None)
             self._look(fleet, wanted)
             others = others_keys(fleet, wanted, self._cloud)
+            if self._keeper and wish:
+                others |= self._keeper.others(request.name, wish, self.hosts)
             able = [host for name, host in self._cloud.items() if name not in {*others, *but}]
             decision = self._choices.choose(able, request)
             decision.rejected.update(others)
+            decision = reserved.best(decision, self._reserve(), request, self._cloud, wish)
             if decision.ranked:
-                self._take(decision.ranked[0].host, request)
+                self._take(decision.ranked[0].host, request, wish)
+                self._placed[request.name].warning = decision.warning
             return decision
 
     def host_of(self, name: str) -> str | None:
@@ -78,6 +91,12 @@ class Picture:
         with self._lock:
             placed = self._placed.get(name)
             return placed.host if placed and placed.host in self._cloud else None
+
+    def warning_of(self, name: str) -> str:
+        """What speaks against where the guest was placed, and is only said."""
+        with self._lock:
+            placed = self._placed.get(name)
+            return placed.warning if placed else ""
 
     def untold(self) -> dict[str, str]:
         """The unreachable, each once: for who first wants to say so."""
@@ -99,7 +118,7 @@ class Picture:
             self._placed.pop(without, None)
             self.unreachable.update(unreachable)
             self._cloud.pop(host, None)
-            self._kind = ""
+            self._kind, self._room = "", None
             if not found:
                 return
             hosts = account.joined([*self._cloud.values(), found[0]])
@@ -121,21 +140,34 @@ class Picture:
             for name, host in self._cloud.items():
                 self._cloud[name] = replace(host, needs=needs.get(name))
 
-    def _take(self, host: str, request: facts.PlacementRequest) -> None:
+    def _take(self, host: str, request: facts.PlacementRequest, wish: Any) -> None:
         asked = request.at(self._cloud[host])
-        guest = facts.Guest(
-            asked.name, "", "running", asked.vcpus, asked.memory_kib, groups=asked.groups,
-            max_memory_kib=asked.max_memory_kib, page_kib=asked.page_kib, type=asked.type,
-        )  # fmt: skip
-        placed = self._placed[request.name] = _Placed(host, replace(asked, by_profile=False), guest)
+        guest = facts.as_guest(asked)
+        placed = _Placed(host, replace(asked, by_profile=False), guest, wish)
+        self._placed[request.name] = placed
         self._cloud = placed.in_cloud(self._cloud)
+        if self._room:
+            self._room.take(host, guest, wish)
+
+    def _reserve(self) -> keepers.Room | None:
+        """What the Keeper keeps free, with all that were placed."""
+        if self._keeper and self._room is None:
+            room = self._room = self._keeper.room(self.hosts)
+            for placed in self._placed.values():
+                if room and placed.wish:  # the others are in the picture
+                    room.take(placed.host, placed.guest, placed.wish)
+        return self._room
 
 
 class _Placed:
-    """Where a guest was placed. request: with what the host's profiles make of it."""
+    """Where a guest was placed. request: with what the host's profiles make of it. wish: of its
+    Keeper."""
 
-    def __init__(self, host: str, request: facts.PlacementRequest, guest: facts.Guest) -> None:
-        self.host, self.request, self.guest = host, request, guest
+    def __init__(
+        self, host: str, request: facts.PlacementRequest, guest: facts.Guest, wish: Any
+    ) -> None:
+        self.host, self.request, self.guest, self.wish = host, request, guest, wish
+        self.warning = ""
 
     def in_cloud(self, cloud: dict[str, facts.Host]) -> dict[str, facts.Host]:
         """The cloud with the guest on its host."""

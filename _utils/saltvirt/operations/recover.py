@@ -10,7 +10,7 @@ from saltvirt.answers.migration import Recovered, UnfinishedMigration
 from saltvirt.fleet import answer
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import lock, migrate, target_leftovers
+from saltvirt.operations import keepers, lock, migrate, target_leftovers
 from saltvirt.operations.report import Report
 
 # the guest's name, or NAME@HOST, to its migration
@@ -29,6 +29,7 @@ def recover(
     """
     name = names.guest(str(name))
     with lock.guest(fleet.opts, name, "virt.migrate_recover"):
+        keepers.refuse(fleet.opts, name)
         seen = migrate.locations(fleet)
         host = seen.unfinished.get(name) or _left_by(fleet, name)
         if host is None and (lost or name not in seen.target_leftovers):

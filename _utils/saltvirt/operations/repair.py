@@ -18,7 +18,7 @@ from saltvirt.fleet.authorization import Authorizations
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
-from saltvirt.operations import begun, find, lock, migrate, proof, purge, target_leftovers
+from saltvirt.operations import begun, find, keepers, lock, migrate, proof, purge, target_leftovers
 from saltvirt.operations.operation import Checked, Result
 from saltvirt.operations.report import Report
 
@@ -259,14 +259,14 @@ def _made(fleet: Fleet, host: str, data: Leftovers) -> Iterator[Finding]:
 
 
 def _remove_made(fleet: Fleet, host: str, name: str) -> None:
-    with lock.guest(fleet.opts, name, "virt.repair"):
+    with _alone(fleet, name):
         purge.made(fleet, host, name)
 
 
 def _take_away(fleet: Fleet, source: str | None, name: str) -> None:
     """Ends migrations of the guest from the source, if there is one, and cleans their targets.
     Raises OperationFailed where something stays."""
-    with lock.guest(fleet.opts, name, "virt.repair"):
+    with _alone(fleet, name):
         found = Recovered()
         if source:
             said = fleet.one(source, "virt.migrate_recover", {"vm_": name}, long=True)
@@ -337,6 +337,15 @@ def _twice(fleet: Fleet, answers: dict[str, Leftovers], half: Container[str]) ->
         )  # fmt: skip
 
 
+@contextlib.contextmanager
+def _alone(fleet: Fleet, name: str) -> Iterator[None]:
+    """Holds the guest's lock. Raises OperationFailed for one that is kept on this master: it may be
+    nowhere at the moment, and be started any time."""
+    with lock.guest(fleet.opts, name, "virt.repair"):
+        keepers.refuse(fleet.opts, name)
+        yield
+
+
 def _at_work(fleet: Fleet, name: str) -> str | None:
     """Which operation of this master is at work on it, None for none: as on all that has a name
     which a host made up."""
@@ -356,14 +365,14 @@ def _apart(answers: dict[str, Leftovers], half: Container[str]) -> Places:
 
 
 def _leftover(fleet: Fleet, host: str, name: str) -> None:
-    with lock.guest(fleet.opts, name, "virt.repair"):
+    with _alone(fleet, name):
         purge.leftover(fleet, host, name)
 
 
 def _keys(fleet: Fleet, guests: Container[str], hosts: Container[str]) -> Iterator[Finding]:
     keys = KeyStore(fleet.opts)
     for name in keys.ours():
-        if name in guests:
+        if name in guests or keepers.who(fleet.opts, name):
             continue
         host = keys.host_of(name)
         # of a master with syndics nobody knows that each host was asked
@@ -384,7 +393,7 @@ def _keys(fleet: Fleet, guests: Container[str], hosts: Container[str]) -> Iterat
 def _delete_key(fleet: Fleet, name: str) -> None:
     """Deletes the key, when the guest is still nowhere, no operation is at work on it, and no
     minion uses it."""
-    with lock.guest(fleet.opts, name, "virt.repair"):
+    with _alone(fleet, name):
         hosts = fleet.hosts()
         now = find.locations(fleet, hosts)
         unreachable = {**now.unreachable, **proof.unmatched(fleet.opts, hosts)}

@@ -40,10 +40,12 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Decision:
-    """ranked: Candidates, best first. rejected: host to (filter, reason)."""
+    """ranked: Candidates, best first. rejected: host to (filter, reason). warning: what speaks
+    against the first, and is only said."""
 
     ranked: tuple[Candidate, ...]
     rejected: dict[str, Reason]
+    warning: str = ""
 
     def reasons(self) -> str:
         """One clause per reason, for a message: each with the hosts that it rejects."""

@@ -413,6 +413,14 @@ class PlacementRequest:
         )
 
 
+def as_guest(asked: PlacementRequest) -> Guest:
+    """The Guest that it will be, and run. asked: the request, as its host counts it."""
+    return Guest(
+        asked.name, "", "running", asked.vcpus, asked.memory_kib, groups=asked.groups,
+        max_memory_kib=asked.max_memory_kib, page_kib=asked.page_kib, type=asked.type,
+    )  # fmt: skip
+
+
 def of_guest(guest: Guest, source: Host) -> PlacementRequest:
     """The request for a Guest that exists on the source Host: what it needs is read from its
     definition, what was asked for is kept with it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from saltvirt.errors import NotFound, OperationFailed, SaltException
+from saltvirt.errors import InvalidInput, NotFound, OperationFailed, SaltException
 from saltvirt.spec import guest, values
 from saltvirt.spec.deploy import DeploySpec
 from saltvirt.states.power import OFF, state_of
@@ -21,7 +21,7 @@ _OURS = {"start", "disk", "nic"}
 
 def arguments() -> list[str]:
     """What ``virt.defined`` and ``virt.running`` take besides their signature."""
-    return sorted({*guest.arguments()} - _OURS)
+    return sorted({*guest.arguments(), "ha"} - _OURS)
 
 
 def defined(host: StateHost, name: str, **given: Any) -> Answer:
@@ -35,6 +35,11 @@ def running(host: StateHost, name: str, **given: Any) -> Answer:
 
 
 def _converge(host: StateHost, name: str, given: dict[str, Any], start: bool) -> Answer:
+    if "ha" in given:
+        raise InvalidInput(
+            "ha is the master's to say, not a hypervisor's: virt.deployed or virt.ha_enabled in an "
+            "orchestration"
+        )
     how = {word: values.boolean(given.pop(word), word) for word in ("update", "live", "detach")}
     given = {word: value for word, value in given.items() if value is not None}
     if name not in host.call("list_domains"):

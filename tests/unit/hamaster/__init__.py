@@ -27,12 +27,14 @@ def guest(**more):
 
 class HaCloud(Cloud):
     """Three hosts with a shared folder /disks. disks: guest to the path of its disk. told: the
-    events that were sent. auto: (host, guest) to what set_autostart was last told."""
+    events that were sent. auto: (host, guest) to what set_autostart was last told. bases: target to
+    the image below a disk that is to be made."""
 
     def __init__(self, tmp_path, guests, dead=(), **ha):
         super().__init__(tmp_path, 3, guests, dead, ha={"members": copy.deepcopy(MEMBERS), **ha})
         self.opts["id"] = "salt_master"
         self.disks, self.backing, self.told, self.auto = {}, {}, [], {}
+        self.bases = {}
         self.pings = set(self.names) - set(dead)
 
     def tell(self, tag, data):
@@ -44,6 +46,15 @@ class HaCloud(Cloud):
             "stores": {"/disks": SHARED.to_answer(), "/": HOST["images_folder"]},
             "mounts": {"/disks": "/disks", "/": "/"},
         }
+
+    def virt_init(self, host, name, cpu, mem, test=False, definition=False, **more):
+        if test:
+            asked = {"definition": self.virt_get_xml(host, name), "bases": dict(self.bases)}
+            return {"name": name, "disks": [], "nics": [], **(asked if definition else {})}
+        made = super().virt_init(host, name, cpu, mem, **more)
+        if isinstance(made, dict):
+            self.guests[host][name].pop("disk_bytes")
+        return made
 
     def virt_get_xml(self, _host, vm_):
         return GUEST.format(name=vm_, disk=self.disks.get(vm_, f"/disks/{vm_}.qcow2"))

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
 
 from saltvirt import errors
+from saltvirt.answers.made import PlannedGuest
+from saltvirt.design.source import places
 from saltvirt.host.connection import translated
 from saltvirt.host.domain import describe, stats
 from saltvirt.host.provision import admission, disks, guest_definition, kernels, seed_drive
 from saltvirt.host.provision.guest_builder import GuestBuilder, GuestRequest, silent
+from saltvirt.images import cache
 from saltvirt.spec.disk import DiskSpec
+from saltvirt.xml.disk import Disk
 
 if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
     import libvirt
 
     from saltvirt.answers.made import Made
@@ -107,8 +114,11 @@ class Creation(GuestBuilder):
         return guest_definition.build(self.conn, self.spec, self.works, self.caps, self.warnings)
 
 
-def preview(conn: libvirt.virConnect, spec: GuestSpec, tools: Tools) -> dict[str, Any]:
-    """What ``create`` would answer, as far as it can be known before; changes nothing."""
+def preview(
+    conn: libvirt.virConnect, spec: GuestSpec, tools: Tools, definition: bool = False
+) -> dict[str, Any]:
+    """What ``create`` would answer, as far as it can be known before; changes nothing. definition:
+    and what a PlannedGuest has."""
     with translated(f"create {spec.name}"):
         work = Creation(conn, spec, replace(tools, say=silent))
         admission.name_is_free(conn, spec.name)
@@ -120,7 +130,28 @@ def preview(conn: libvirt.virConnect, spec: GuestSpec, tools: Tools) -> dict[str
             "host": conn.getHostname(),
             "disks": [disk.to_answer() for disk in work.result_disks(tree)],
             "nics": list(describe.nics(tree).values()),
+            **(_planned(work, tree).to_answer() if definition else {}),
         }
+
+
+def _planned(work: Creation, tree: Element) -> PlannedGuest:
+    bases: dict[str, str] = {}
+    for disk in map(Disk, tree.iterfind("devices/disk")):
+        here = places(disk)
+        one = next((w for w in work.works if w.source and w.source.places() & here), None)
+        base = _base(work, one) if one and one.make else None
+        if base and disk.target:
+            bases[disk.target] = base
+    for display in tree.iterfind("devices/graphics"):
+        display.attrib.pop("passwd", None)
+    return PlannedGuest(ElementTree.tostring(tree, encoding="unicode"), bases)
+
+
+def _base(work: Creation, one: disks.Work) -> str | None:
+    """What a disk that is to be made will stand on; of an image that is not here yet the folder."""
+    if not one.spec.overlay_image:
+        return one.spec.backing_store_path
+    return one.image.path if one.image else cache.folder(work.tools.admission_config.images_dir)
 
 
 def create(conn: libvirt.virConnect, spec: GuestSpec, tools: Tools) -> Made:

@@ -1,0 +1,412 @@
+"""``ha`` of virt.init and virt.deployed, and the room that is kept: over hosts that answer plain
+data."""
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.ha.view import GuestRule
+from saltvirt.hamaster import keeper
+from saltvirt.hamaster.enable import Asked, Enable, Ignore
+from saltvirt.hamaster.wishes import WishStore
+from saltvirt.operations import deploy, init_list, inventory, operation
+from saltvirt.operations.identity import Clone, Rename
+from saltvirt.operations.init import Init, InitRequest
+from saltvirt.operations.init_list import InitList
+from saltvirt.operations.migrate import Migrate
+from saltvirt.operations.report import Report
+from saltvirt.placement import policy
+from tests.unit.hamaster import HaCloud, guest
+
+BY = policy.from_config(None, None)
+# more than half of a host's 512 GiB
+BIG_GIB = 300
+
+
+@pytest.fixture
+def cloud(tmp_path):
+    return HaCloud(tmp_path, {})
+
+
+@pytest.fixture
+def narrow(tmp_path):
+    """The guest of hv000 has room on hv002 alone; another one has on both others."""
+    big, old = guest(memory_kib=BIG_GIB << 20), guest(memory_kib=240 << 20)
+    found = HaCloud(tmp_path, {"hv000": {"big0": big}, "hv001": {"old1": old}}, reserve=1)
+    Enable(found, "big0", Asked()).run()
+    return found
+
+
+@pytest.fixture
+def full(tmp_path):
+    """Each of three hosts has a guest that needs more than the half of one; the third has room."""
+    big = guest(memory_kib=BIG_GIB << 20)
+    found = HaCloud(tmp_path, {"hv000": {"big0": big}, "hv001": {"big1": big}}, reserve=1)
+    for name in ("big0", "big1"):
+        Enable(found, name, Asked()).run()
+    return found
+
+
+def wishes(cloud):
+    return WishStore(cloud.opts).read()
+
+
+def steps(cloud):
+    return [tag.rpartition("/")[2] for tag, _ in cloud.told]
+
+
+def init(cloud, name="web1", mem=512, **more):
+    more.setdefault("arguments", {"seed": False})
+    wanted = InitRequest(name, 1, mem, None, **more)
+    report = Report(cloud, name, "init")
+    return Init(cloud, BY, wanted, report, keeper=keeper.of_master(cloud.opts))
+
+
+# -- virt.init -------------------------------------------------------------------------------------
+
+
+def test_a_guest_is_made_started_and_then_given(cloud):
+    one = init(cloud, ha={"priority": 7, "failback": False})
+    found = one.check()
+    assert "it would be given to high availability" in found.comment
+    assert wishes(cloud).guests == {} and "virt.init" not in steps(cloud)
+    seen = []
+    cloud.first = lambda host, fun, kwarg: seen.append((fun, dict(wishes(cloud).guests)))
+    done = one.run()
+    host = done.more["host"]
+    kept = wishes(cloud).sized["web1"]
+    assert (kept.host, kept.wanted, kept.priority, kept.failback) == (host, "started", 7, False)
+    assert kept.size.memory_kib == 512 << 10
+    assert done.changes["ha"]["new"]["priority"] == 7
+    assert "the engine virt_ha does not run" in done.comment
+    assert "ha" not in str(cloud.guests)
+    begun = [given for fun, given in seen if fun == "virt.power"]
+    assert begun == [{}], "who keeps it knows nothing of it before it runs"
+
+
+@pytest.mark.parametrize("ha", (None, False))
+def test_nothing_is_asked_for_a_guest_that_is_not_to_be_kept(cloud, ha):
+    init(cloud, ha=ha).run()
+    assert wishes(cloud).guests == {}
+    plain = dict(cloud.jobs)
+    cloud.published.clear()
+    del cloud.opts["virt"]["ha"]
+    init(cloud, "web2").run()
+    assert cloud.jobs == plain
+
+
+def test_without_a_word_of_configuration_no_file_is_read(cloud, monkeypatch):
+    del cloud.opts["virt"]["ha"]
+    assert keeper.of_master(cloud.opts) is None
+    monkeypatch.setattr(WishStore, "read", lambda _: 1 / 0)
+    init(cloud).run()
+    with pytest.raises(errors.InvalidInput, match="high availability is not configured"):
+        init(cloud, "web2", ha=True).run()
+    assert init(cloud, "web2", ha=True).check().reasons
+
+
+def test_one_that_would_be_tied_to_its_host_is_refused_before_anything_is_made(cloud):
+    cloud.disks["web1"] = "/srv/web1.qcow2"
+    cloud.bases["vda"] = "/srv/_base/debian"
+    found = init(cloud, ha=True).check()
+    assert len(found.reasons) == 2, found.reasons
+    assert "disk vda is /srv/web1.qcow2" in found.reasons[0]
+    assert "disk vda stands on /srv/_base/debian" in found.reasons[1]
+    with pytest.raises(errors.InvalidInput, match=r"web1 could run on hv00\d alone: disk vda"):
+        init(cloud, ha=True).run()
+    assert not any(cloud.guests.values()) and wishes(cloud).guests == {}
+
+
+def test_what_was_made_and_is_tied_all_the_same_goes_again(cloud):
+    cloud.backing["web1"] = "/srv/_base/debian"
+    with pytest.raises(errors.InvalidInput, match="stands on /srv/_base/debian"):
+        init(cloud, ha=True).run()
+    assert not any(cloud.guests.values()) and wishes(cloud).guests == {}
+
+
+def test_when_it_cannot_be_written_down_the_guest_goes_again_and_nobody_keeps_it(
+    cloud, monkeypatch
+):
+    whole = WishStore.guard
+    monkeypatch.setattr(WishStore, "guard", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        init(cloud, ha=True).run()
+    monkeypatch.setattr(WishStore, "guard", whole)
+    assert not any(cloud.guests.values()) and wishes(cloud).guests == {}
+
+
+@pytest.mark.parametrize(("ha", "words"), (
+    ("yes", "ha must be True, False or a mapping of priority, restarts"),
+    (1, "ha must be True"),
+    ({"prioritty": 1}, "unknown 'prioritty', did you mean 'priority'"),
+    ({"priority": -1}, "priority must be a whole number"),
+    ({"group": "none"}, "there is no rule"),
+    ({"state": "stopped"}, "is not what start=True says"),
+))  # fmt: skip
+def test_a_wrong_wish_is_refused_before_anything_is_asked(cloud, ha, words):
+    with pytest.raises((errors.InvalidInput, errors.NotFound), match=words):
+        init(cloud, ha=ha).run()
+    assert any(words.split(" '")[0] in one for one in init(cloud, ha=ha).check().reasons)
+    assert cloud.published == []
+
+
+def test_it_goes_to_members_and_where_its_rules_let_it(cloud):
+    Enable(cloud, "web1", Asked())
+    cloud.guests["hv000"]["web1"] = guest()
+    Enable(cloud, "web1", Asked()).run()
+    rule = GuestRule(("web1",), "apart", strict=True)
+    hosts = GuestRule((), "", {"hv000": 1, "hv001": 1}, strict=True)
+
+    def make(known):
+        return type(known)(guests=known.guests, sizes=known.sizes,
+                           rules={"apart": rule, "few": hosts})  # fmt: skip
+
+    WishStore(cloud.opts).change("the test", make)
+    assert init(cloud, "web2", ha={"group": "apart"}).run().more["host"] != "hv000"
+    found = init(cloud, "web3", ha={"group": "few"}, host="hv002").check()
+    assert "a strict rule names other hosts" in found.comment
+    assert "web2" in wishes(cloud).rules["apart"].guests
+    del cloud.opts["virt"]["ha"]["members"]["hv002"]
+    with pytest.raises(errors.Refused, match="hv002: takes no part in high availability"):
+        init(cloud, "web4", ha=True, host="hv002").run()
+    assert init(cloud, "web4", host="hv002").run().more["host"] == "hv002"
+
+
+NEW = {
+    "init": lambda cloud: init(cloud, "web1", name_is_free=True),
+    "clone": lambda cloud: Clone(cloud, Report(cloud, "x", "clone"), "db1", "web1", sure=True),
+    "rename": lambda cloud: Rename(cloud, Report(cloud, "x", "rename"), "db1", "web1", sure=True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", NEW)
+def test_a_name_that_is_kept_is_not_given_to_a_second_guest(cloud, verb):
+    """It is on no host while it waits to be started anew."""
+    cloud.guests["hv000"] = {"web1": guest(), "db1": guest(state="shutdown")}
+    Enable(cloud, "web1", Asked()).run()
+    del cloud.guests["hv000"]["web1"]
+    with pytest.raises(errors.OperationFailed, match="web1 is kept by high availability"):
+        NEW[verb](cloud).run()
+    assert any("is kept by" in one for one in NEW[verb](cloud).check().reasons)
+
+
+def test_nor_is_that_of_one_that_is_ignored(cloud):
+    cloud.guests["hv000"]["web1"] = guest()
+    Enable(cloud, "web1", Asked()).run()
+    Ignore(cloud, "web1").run()
+    del cloud.guests["hv000"]["web1"]
+    with pytest.raises(errors.AlreadyExists, match="web1 is a guest of high availability"):
+        init(cloud, name_is_free=True).run()
+
+
+# -- several ---------------------------------------------------------------------------------------
+
+
+def many(cloud, monkeypatch, count, test=False, mem=512, **more):
+    monkeypatch.setattr(init_list, "Fleet", cloud)
+    asked = [InitRequest(f"web{number}", 1, mem, None, arguments={"seed": False}, **more)
+             for number in range(count)]  # fmt: skip
+    one = InitList(cloud, BY, asked, 4, keeper=keeper.of_master(cloud.opts))
+    return operation.perform(one, test)
+
+
+def test_all_of_a_list_are_given(cloud, monkeypatch):
+    found = many(cloud, monkeypatch, 6, test=True, ha=True)
+    assert all("would be given to high availability" in one["comment"] for one in found.values())
+    assert wishes(cloud).guests == {}
+    found = many(cloud, monkeypatch, 6, ha=True)
+    assert "retcode" not in found
+    assert sorted(wishes(cloud).guests) == sorted(found)
+
+
+def test_all_of_a_list_that_would_be_tied_are_refused(cloud, monkeypatch):
+    cloud.bases["vda"] = "/srv/_base/debian"
+    for test in (True, False):
+        found = many(cloud, monkeypatch, 3, test=test, ha=True)
+        assert found.pop("retcode") == 1
+        assert all("/srv/_base/debian" in one["comment"] for one in found.values()), found
+    assert not any(cloud.guests.values())
+
+
+# -- the reserve -----------------------------------------------------------------------------------
+
+
+def test_what_would_take_the_last_room_for_the_loss_of_a_host_is_refused(full):
+    """hv002 alone could take the guest of a host that dies."""
+    with pytest.raises(errors.Refused, match="hv002: it would break virt:ha:reserve: if hv00"):
+        init(full, "huge", BIG_GIB << 10).run()
+    found = init(full, "huge", BIG_GIB << 10).check()
+    assert "no host would take big0" in found.comment
+    assert init(full, "small", 1024).run().more["host"]
+    del full.opts["virt"]["ha"]["reserve"]
+    assert init(full, "huge", BIG_GIB << 10).run().more["host"] == "hv002"
+
+
+def test_one_goes_where_it_breaks_nothing(narrow):
+    """By placement it would go to the empty host."""
+    found = init(narrow, "mid", 240 << 10).check()
+    assert found.more["host"] == "hv001"
+    assert [row[-2] for row in found.more["table"] if row[0] == "hv002"] == ["reserve"]
+    assert init(narrow, "mid", 240 << 10).run().more["host"] == "hv001"
+
+
+def test_where_a_warning_is_wanted_it_is_made_with_one(full):
+    full.opts["virt"]["ha"]["reserve_policy"] = "warn"
+    done = init(full, "huge", BIG_GIB << 10).run()
+    assert "it would break virt:ha:reserve: if hv000 died" in done.comment
+    assert "warning" in steps(full)
+
+
+def test_with_a_warning_it_goes_all_the_same_where_it_breaks_nothing(narrow):
+    narrow.opts["virt"]["ha"]["reserve_policy"] = "warn"
+    found = init(narrow, "mid", 240 << 10).check()
+    assert found.more["host"] == "hv001" and "reserve" not in found.comment
+
+
+def test_the_next_host_that_is_asked_keeps_it_too(narrow):
+    narrow.refuses["hv001"] = "refused: no room: it says so: memory"
+    with pytest.raises(errors.Refused, match="no host took mid"):
+        init(narrow, "mid", 240 << 10).run()
+    assert not narrow.guests["hv002"]
+
+
+def test_of_a_list_each_takes_of_it(full, monkeypatch):
+    """Of four guests of 90 GiB each that find room, hv002 may get two."""
+    found = many(full, monkeypatch, 8, mem=90 << 10)
+    assert found.pop("retcode") == 1
+    assert len([one for one in found.values() if one["result"]]) == 6
+    assert len(full.guests["hv002"]) == 2
+
+
+def test_a_guest_that_is_nowhere_needs_room_besides(full):
+    """Its host died a moment ago; who deploys now does not take its room."""
+    del full.guests["hv000"]["big0"]
+    full.dead = {"hv000"}
+    with pytest.raises(errors.Refused, match=r"if hv00\d died, no host would take big0"):
+        init(full, "huge", BIG_GIB << 10, name_is_free=True).run()
+
+
+def test_so_many_hosts_as_the_reserve_is_for(tmp_path):
+    cloud = HaCloud(tmp_path, {"hv000": {"a": guest(memory_kib=200 << 20)},
+                               "hv001": {"b": guest(memory_kib=200 << 20)}})  # fmt: skip
+    for name in ("a", "b"):
+        Enable(cloud, name, Asked()).run()
+    for reserve, refused in ((1, False), (2, True)):
+        cloud.opts["virt"]["ha"]["reserve"] = reserve
+        found = init(cloud, "huge", 250 << 10).check()
+        assert bool(found.reasons) is refused, found.comment
+    assert "if hv000 and hv001 died, no host would take b" in found.comment
+
+
+@pytest.mark.parametrize(("key", "value", "words"), (
+    ("reserve_policy", "maybe", "one of refuse, warn"), ("reserve", 0.5, "a whole number from 0"),
+))  # fmt: skip
+def test_a_wrong_setting_is_named(cloud, key, value, words):
+    cloud.opts["virt"]["ha"][key] = value
+    with pytest.raises(errors.InvalidInput, match=f"virt:ha:{key} must be {words}"):
+        init(cloud).run()
+
+
+def test_ha_enable_warns_where_that_is_wanted(full):
+    full.guests["hv002"]["big2"] = guest(memory_kib=BIG_GIB << 20)
+    with pytest.raises(errors.OperationFailed, match="big2 would break virt:ha:reserve"):
+        Enable(full, "big2", Asked()).run()
+    full.opts["virt"]["ha"]["reserve_policy"] = "warn"
+    assert "big2 would break virt:ha:reserve: if hv0" in Enable(full, "big2", Asked()).run().comment
+
+
+def test_a_move_keeps_it_unless_a_person_wants_it(narrow):
+    narrow.guests["hv000"]["mid"] = guest(memory_kib=203 << 20)
+
+    def move(target, **options):
+        report = Report(narrow, "mid", "migrate")
+        keeps = keeper.of_master(narrow.opts)
+        return Migrate(narrow, BY, "mid", target, report, options, keeper=keeps)
+
+    found = move("hv002").check()
+    assert "hv002: it would break virt:ha:reserve" in found.comment
+    with pytest.raises(errors.Refused, match="hv002: it would break virt:ha:reserve"):
+        move("hv002").run()
+    assert move(None).check().changes["host"]["new"] == "hv001"
+    assert move("hv002", overcommit=True).check().changes["host"]["new"] == "hv002"
+    narrow.opts["virt"]["ha"]["reserve_policy"] = "warn"
+    assert "it would break virt:ha:reserve" in move("hv002").check().comment
+    move("hv002").run()
+    assert "warning" in steps(narrow)
+
+
+def test_how_many_more_fit(full):
+    keeps = keeper.of_master(full.opts)
+    wanted = InitRequest("capacity", 1, 50 << 10, None)
+    hosts, _ = inventory.gather(full)
+    shown = keeps.capacity(hosts, wanted.request(), dict.fromkeys(full.names, 9))
+    assert (shown["hosts"], shown["policy"], shown["short"]) == (1, "refuse", [])
+    # with 4 of them on hv002 the 300 GiB of another host still fit there
+    assert shown["fit"] == 9 + 9 + 4
+
+
+# -- virt.deployed ---------------------------------------------------------------------------------
+
+
+def deployed(cloud, monkeypatch, guests, test=False, **more):
+    monkeypatch.setattr(deploy, "Fleet", cloud)
+    asked = [deploy.wanted(name, {"mem": 512, "seed": False, **one}, "shop")
+             for name, one in guests.items()]  # fmt: skip
+    one = deploy.Deploy(cloud, BY, asked, "shop", keeper=keeper.of_master(cloud.opts), **more)
+    return operation.perform(one, test)["shop"]
+
+
+def test_a_deployment_gives_its_guests_once_and_takes_them_back(cloud, monkeypatch):
+    cloud.guests["hv000"]["web1"] = guest(memory_kib=512 << 10)
+    listed = {"web1": {"ha": {"priority": 3}}, "web2": {"ha": True}, "web3": {}}
+    found = deployed(cloud, monkeypatch, listed, test=True)
+    assert found["result"] is None and wishes(cloud).guests == {}
+    assert found["changes"]["web1"]["ha"]["new"]["priority"] == 3
+    assert "web2 would be given to high availability" in found["comment"]
+    found = deployed(cloud, monkeypatch, listed)
+    assert found["result"] is True
+    assert sorted(wishes(cloud).guests) == ["web1", "web2"]
+    assert found["changes"]["web2"]["ha"]["old"] is None and found["changes"]["web2"]["new"]
+    assert "ha" not in found["changes"]["web3"]
+    found = deployed(cloud, monkeypatch, listed)
+    assert (found["result"], found["changes"]) == (True, {})
+    found = deployed(cloud, monkeypatch, {**listed, "web1": {"ha": False}}, test=True)
+    assert found["changes"] == {"web1": {"ha": {**found["changes"]["web1"]["ha"], "new": None}}}
+    assert sorted(wishes(cloud).guests) == ["web1", "web2"]
+    found = deployed(cloud, monkeypatch, {**listed, "web1": {"ha": False}, "web2": {}})
+    assert sorted(wishes(cloud).guests) == ["web2"]
+    again = {**listed, "web1": {"ha": False}}
+    assert deployed(cloud, monkeypatch, again)["changes"] == {}
+
+
+def test_one_that_is_tied_fails_and_the_others_are_made(cloud, monkeypatch):
+    cloud.guests["hv000"]["web1"] = guest(memory_kib=512 << 10)
+    cloud.disks["web1"] = cloud.disks["web2"] = "/srv/x.qcow2"
+    listed = {"web1": {"ha": True}, "web2": {"ha": True}, "web3": {"ha": True}}
+    for test in (True, False):
+        found = deployed(cloud, monkeypatch, listed, test=test)
+        assert found["result"] is False and sorted(found["failed"]) == ["web1", "web2"]
+        assert all("/srv/x.qcow2" in why for why in found["failed"].values())
+    assert [*wishes(cloud).guests] == ["web3"]
+    assert "web2" not in str(cloud.guests)
+
+
+def test_a_guest_that_waits_for_its_start_is_not_made_a_second_time(cloud, monkeypatch):
+    listed = {"web1": {"ha": True, "name_is_free": True}}
+    deployed(cloud, monkeypatch, listed)
+    [host] = [one for one in cloud.names if cloud.guests[one]]
+    cloud.guests[host].clear()
+    for test in (True, False):
+        found = deployed(cloud, monkeypatch, listed, test=test)
+        assert "web1 is kept by high availability" in found["failed"]["web1"]
+    assert not any(cloud.guests.values())
+
+
+def test_one_that_is_no_longer_listed_is_not_removed_while_it_is_kept(cloud, monkeypatch):
+    cloud.guests["hv000"]["web1"] = guest(deployment="shop")
+    Enable(cloud, "web1", Asked()).run()
+    for test in (True, False):
+        found = deployed(cloud, monkeypatch, {"web2": {}}, test=test, remove=True)
+        assert "web1 is kept by high availability" in found["failed"]["web1"]
+    assert "web1" in cloud.guests["hv000"]
