@@ -355,8 +355,8 @@ def init(
         of this name: without, a name that may be taken is refused; ``at_once`` (4) with several
         names: how many are made at the same time; ``ha`` (True, or a mapping of what
         ``virt.ha_enable`` takes: ``priority``, ``restarts``, ``relocates``, ``failback``,
-        ``state``, ``group``): high availability keeps it, and a guest that would be tied to its
-        host is refused before anything is made
+        ``state``, ``group``, ``agent_silent_s``): high availability keeps it, and a guest that
+        would be tied to its host is refused before anything is made
 
     :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``, ``state``; of
         several each under its own, and the exit code 1 when one of them failed

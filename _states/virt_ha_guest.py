@@ -28,6 +28,7 @@ def ha_enabled(
     failback=None,
     state=None,
     group=None,
+    agent_silent_s=None,
     **kwargs,
 ):
     """
@@ -42,6 +43,7 @@ def ha_enabled(
     :param failback: whether it goes back, live, to a host that it likes better
     :param state: ``started`` or ``stopped``
     :param group: a rule of ``virt.ha_rule`` that it joins
+    :param agent_silent_s: it has failed when its guest agent is silent for so many seconds
 
     :return: ``changes``: ``ha``, with ``old`` and ``new``. A guest that is tied to its host fails
         with every reason, with ``test=True``, too

@@ -84,6 +84,18 @@ def test_a_test_says_what_would_be_made_and_touches_nothing(host, image):
             host.init(test=True, **{"name": "g3", **wrong})
 
 
+def test_a_test_answers_the_definition_to_who_asks_for_it(host, image):
+    given = {"image": image, "disks": [{"name": "system", "size": 16}, {"name": "b", "size": 8}],
+             "graphics": {"type": "vnc", "password": "hush"}}  # fmt: skip
+    assert "definition" not in host.init(test=True, **given)
+    told = host.init(test=True, definition=True, **given)
+    assert str(host.images / "g1_system.qcow2") in told["definition"]
+    assert "hush" not in str(told) and told["bases"] == {}
+    told = host.init(test=True, definition=True, enable_qcow=True, **given)
+    assert told["bases"] == {"vda": image}
+    assert (names(host), files(host)) == (["test"], [])
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

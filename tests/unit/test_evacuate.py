@@ -63,6 +63,29 @@ def test_who_finds_no_place_is_named_with_the_reasons():
     assert "b: 5120 MiB of memory wanted" in unplaced["a-1"]
 
 
+class Room:
+    """That host is to stay free, where another one will do; it counts what came."""
+
+    warns, spared = False, "b"
+
+    def __init__(self):
+        self.taken = []
+
+    def refusal(self, host, guest, wish=None):
+        return "it is kept free" if host == self.spared else ""
+
+    def take(self, host, guest, wish=None):
+        self.taken.append((host, guest.name))
+
+
+def test_the_reserve_is_spared_where_it_can_be():
+    hosts, plans, room = [host("a", 5, 2), host("b"), host("c", 2)], {}, Room()
+    targets, unplaced = evacuate.plan(hosts, "a", PLAIN, plans, room)
+    assert (targets, unplaced) == ({"a-0": "c", "a-1": "b"}, {})
+    assert room.taken == [("c", "a-0"), ("b", "a-1")]
+    assert plans["a-0"].targets.names == ["c", "b"]
+
+
 def test_a_host_in_maintenance_takes_nobody():
     targets, unplaced = evacuate.plan(
         [host("a", 1), replace(host("b"), maintenance="x")], "a", PLAIN

@@ -23,6 +23,7 @@ from saltvirt.haagent.definitions import parse as definition
 from saltvirt.haagent.guests import Guests, Where
 from saltvirt.hatalk import addresses
 from saltvirt.host.connection import libvirt
+from saltvirt.host.migration import departed
 from tests.clock import Clock, until
 
 GOOD = {"host": "hv1", "members": {"hv1": "10.0.0.1", "hv2": "10.0.0.2:17000"}, "masters": ["salt"]}
@@ -501,7 +502,8 @@ XML = """<domain type='test'><name>{name}</name><memory unit='MiB'>64</memory><v
 
 
 @pytest.fixture
-def guests(tmp_path):
+def guests(tmp_path, monkeypatch):
+    monkeypatch.setattr(departed, "FOLDER", str(tmp_path / "moved"))
     clock = Clock(10)
     table = Copies(str(tmp_path / "guests.json"), "a", 10)
     where = Where("test:///default", str(tmp_path / "locks"), 30, 0.05)
@@ -540,6 +542,7 @@ def test_a_guest_is_started_by_the_kept_definition_killed_and_dropped(guests):
     becomes(guests, "web1", facts.STOPPED)
     guests.drop("web1")
     becomes(guests, "web1", None)
+    assert "web1 was moved from here to another host by high availability" in departed.why("web1")
     assert guests.domain("web1") is None
 
 

@@ -13,7 +13,7 @@ from saltvirt.fleet import private
 from saltvirt.fleet.answer import Answer, down
 from saltvirt.fleet.authorization import Authorizations
 from saltvirt.fleet.pillars import Pillars
-from saltvirt.operations import begun, find, lock, proof, repair
+from saltvirt.operations import begun, find, keepers, lock, proof, repair
 from saltvirt.revert import Revert
 
 
@@ -297,6 +297,21 @@ def test_the_key_of_a_guest_that_is_there_is_nobodys_business(tmp_path, monkeypa
     cloud.opts["order_masters"] = True
     found = [one for one in repair.look(cloud)[0] if one.code == repair.KEY]
     assert [one.repair for one in found] == [None, None]
+
+
+def test_nothing_of_a_guest_that_is_kept_is_repaired(tmp_path, monkeypatch):
+    """It is on no host while it waits for its start: its key was deleted."""
+    cloud = Cloud(tmp_path, {"hv1": left([], ["half"])})
+    monkeypatch.setattr(repair.KeyStore, "ours", lambda self: ["web1"])
+    monkeypatch.setattr(repair.KeyStore, "host_of", lambda self, name: "hv1")
+    [key] = [one for one in repair.look(cloud)[0] if one.code == repair.KEY]
+    keepers.keep(cloud.opts, {"web1": "somebody", "half": "somebody"})
+    assert [one.code for one in repair.look(cloud)[0]] == [repair.HALF_MADE]
+    with pytest.raises(errors.OperationFailed, match="web1 is kept by somebody"):
+        key.repair()
+    found = repair.Repair(cloud, Silent()).run()
+    assert "half is kept by somebody" in found.comment
+    assert cloud.called == []
 
 
 def test_what_the_target_took_away_is_not_called_left(cloud, monkeypatch):

@@ -136,7 +136,7 @@ class HaKeeper:
         if not self.keeps_room:
             return None
         outlook, wishes = self._outlook(hosts)
-        return ReservedRoom(outlook.reserve(), wishes, self._config.reserve_policy == config.WARN)
+        return ReservedRoom(outlook.account(), wishes, self._config.reserve_policy == config.WARN)
 
     def capacity(
         self, hosts: Sequence[facts.Host], request: facts.PlacementRequest, most: Mapping[str, int]
@@ -145,7 +145,7 @@ class HaKeeper:
         None where no room is kept. most: host to how many it has room for."""
         if not self.keeps_room:
             return None
-        reserve = self._outlook(hosts)[0].reserve()
+        reserve = self._outlook(hosts)[0].account()
         guests = {host.name: facts.as_guest(request.at(host)) for host in hosts}
         return {
             "hosts": self._config.policy.reserve,

@@ -89,7 +89,7 @@ class Outlook:
         view = replace(self.view, guests=guests)
         return reserve.refusal(view, replace(self.registry, guests=known), guest.name, 0)
 
-    def reserve(self) -> reserve.Reserve:
+    def account(self) -> reserve.Reserve:
         """The account of the reserve. A guest that is to run, and that no host that answered has,
         may have to be started any moment: it needs room, too."""
         there = self.registry.guests

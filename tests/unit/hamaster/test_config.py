@@ -85,6 +85,7 @@ WRONG = (
     ({"watchdog_s": 1}, "virt:ha:watchdog_s must be twice beat_s"),
     ({"clock_drift": 1}, "virt:ha:clock_drift must be less than 1"),
     ({"reserve": 0.5}, "virt:ha:reserve must be a whole number"),
+    ({"reserve_policy": "no"}, "virt:ha:reserve_policy must be one of refuse, warn, not 'no'"),
     ({"max_fences": 0}, "virt:ha:max_fences must be a whole number from 1"),
     ({"shutdown_policy": "panic"}, "virt:ha:shutdown_policy must be one of"),
 )  # fmt: skip

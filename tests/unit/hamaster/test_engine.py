@@ -34,13 +34,13 @@ FOLDER = REPOSITORY / "tests/ha/scenarios"
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """run(name of a scenario, what kills) → its outcome."""
+    """run(name of a scenario, what kills, what changes its text) → its outcome."""
     monkeypatch.setattr(os, "fsync", lambda _handle: None)  # no power is cut here
 
-    def run(name, dies=None):
+    def run(name, dies=None, change=str):
         made = {"folder": tmp_path, "dies": staticmethod(dies or (lambda what: None))}
         monkeypatch.setattr(world, "Master", type("Master", (clouds.EngineMaster,), made))
-        return simulate.outcome((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+        return simulate.outcome(change((FOLDER / f"{name}.yaml").read_text(encoding="utf-8")))
 
     return run
 
@@ -49,6 +49,13 @@ SOME = (
     "bmc-times-out", "disarm-while-fencing", "guest-crashes", "maintenance-on", "master-forgets",
     "master-two-split-heals", "power-cut-person", "power-cut-with-bmc", "network-of-a-host",
 )  # fmt: skip
+
+
+def test_it_looks_at_the_loss_of_so_many_as_the_reserve_is_for(run, tmp_path):
+    run("reserve-is-used", change=lambda text: text.replace("reserve: 1", "reserve: 2"))
+    [path] = tmp_path.glob("*/virt/ha/engine.json")
+    found = files.read(path, seen.EngineSeen)
+    assert any(" and " in name for name in found.losses), found.losses
 
 
 @pytest.mark.parametrize("name", SOME)

@@ -1,12 +1,17 @@
 """``ha`` of virt.init and virt.deployed, and the room that is kept: over hosts that answer plain
 data."""
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.ha.view import GuestRule
+from saltvirt.ha import reserve
+from saltvirt.ha.policy import HaPolicy
+from saltvirt.ha.registry import HostRecord, Registry
+from saltvirt.ha.view import GuestRule, View
 from saltvirt.hamaster import keeper
 from saltvirt.hamaster.enable import Asked, Enable, Ignore
 from saltvirt.hamaster.wishes import WishStore
@@ -17,6 +22,7 @@ from saltvirt.operations.init_list import InitList
 from saltvirt.operations.migrate import Migrate
 from saltvirt.operations.report import Report
 from saltvirt.placement import policy
+from saltvirt.placement.facts import Host
 from tests.unit.hamaster import HaCloud, guest
 
 BY = policy.from_config(None, None)
@@ -292,11 +298,27 @@ def test_so_many_hosts_as_the_reserve_is_for(tmp_path):
                                "hv001": {"b": guest(memory_kib=200 << 20)}})  # fmt: skip
     for name in ("a", "b"):
         Enable(cloud, name, Asked()).run()
-    for reserve, refused in ((1, False), (2, True)):
-        cloud.opts["virt"]["ha"]["reserve"] = reserve
+    for number, refused in ((1, False), (2, True)):
+        cloud.opts["virt"]["ha"]["reserve"] = number
         found = init(cloud, "huge", 250 << 10).check()
         assert bool(found.reasons) is refused, found.comment
     assert "if hv000 and hv001 died, no host would take b" in found.comment
+
+
+def test_of_many_hosts_the_worst_are_lost_together():
+    hosts = {
+        f"hv{number:02}": Host(f"hv{number:02}", 8, (8 + number) << 20) for number in range(20)
+    }
+    records = {name: HostRecord("up") for name in hosts}
+    view = View(("salt",), tuple(hosts), {}, rooms=hosts, policy=HaPolicy(reserve=2))
+    found = reserve.worst(view, Registry(hosts=records), 0)
+    assert len(found) == 19  # the two largest are each other's
+    assert all("hv19" in one or "hv18" in one for one in found)
+    view = replace(view, policy=HaPolicy(reserve=1))
+    assert reserve.worst(view, Registry(hosts=records), 0) == [(name,) for name in sorted(hosts)]
+    few = {name: records[name] for name in list(records)[:4]}
+    view = replace(view, policy=HaPolicy(reserve=2))
+    assert len(reserve.worst(view, Registry(hosts=few), 0)) == 6
 
 
 @pytest.mark.parametrize(("key", "value", "words"), (

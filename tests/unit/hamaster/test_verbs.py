@@ -478,7 +478,33 @@ def test_all_that_is_wrong_is_said_with_the_exit_code(cloud, engine):
     ]  # fmt: skip
     assert len(found["table"]) == 6
     assert [one["name"] for one in found["journal"]] == ["web1", "db1"]
+    assert found["reserve"] == {"hosts": 0, "policy": "refuse", "short": []}
     assert json.dumps(answer)
+
+
+def test_what_is_short_of_the_reserve_is_said(cloud, engine):
+    cloud.opts["virt"]["ha"].update(reserve=2, reserve_policy="warn")
+    enable(cloud, "web1").run()
+    registry = Registry(
+        1, 1, hosts={name: HostRecord("up", boot=1) for name in cloud.names},
+        guests={"web1": GuestRecord("placed", host="hv000")},
+    )  # fmt: skip
+    short = "if hv000 and hv001 died, no host would take web1"
+    for unplaced, words in (({"web1": "no room"}, short), ({}, "for the loss of 2 hosts")):
+        lost = {"hv000": seen.LossSeen(), "hv000 and hv001": seen.LossSeen({}, unplaced)}
+        write_engine(cloud, registry, losses=lost)
+        answer = operation.perform(Status(cloud))
+        assert words in answer["ha"]["comment"]
+        assert answer.get("retcode", 0) == bool(unplaced)
+        shown = answer["ha"]["reserve"]
+        assert (shown["hosts"], shown["policy"]) == (2, "warn")
+        assert shown["short"] == ([short] if unplaced else [])
+
+
+def test_one_that_is_not_kept_need_not_be_taken_back(cloud):
+    one = Disable(cloud, "web1", missing=True)
+    assert one.check().nothing and one.run().changes == {}
+    assert cloud.told == []
 
 
 def test_when_nothing_is_wrong_it_says_so(cloud, engine):

@@ -11,6 +11,7 @@ from saltvirt.states import (
     bridges,
     deployments,
     firewalls,
+    ha_guests,
     images,
     networks,
     pools,
@@ -317,6 +318,31 @@ def test_a_deployment_that_failed_keeps_what_was_done():
     answer = deployed({"saltutil.runner": lambda _function, kwarg: {"data": {"shop": about}}})
     assert (answer["result"], answer["changes"]) == (False, {"web1": "made"})
     assert answer["comment"] == "web2: no room"
+
+
+def ha(function, name="web1", told=None, test=False, **given):
+    """(the state's answer, what the runner was asked)."""
+    asked = []
+
+    def runner(verb, kwarg):
+        asked.append((verb, kwarg))
+        return {"data": {name: told or {"result": True, "comment": "done", "changes": {"ha": 1}}}}
+
+    host = result.StateHost({"saltutil.runner": runner}, {}, test)
+    return function(host, name, **given), asked
+
+
+def test_guests_that_are_kept_are_the_masters_to_say():
+    found, asked = ha(ha_guests.enabled, priority=3, group=None, test=True)
+    assert asked == [("virt.ha_enable", {"name": "web1", "priority": 3, "test": True})]
+    assert found == {"name": "web1", "changes": {"ha": 1}, "result": None, "comment": "done"}
+    found, asked = ha(ha_guests.disabled, told={"result": True, "comment": "not kept"})
+    assert asked == [("virt.ha_disable", {"name": "web1", "missing": True, "test": False})]
+    assert (found["result"], found["changes"]) == (True, {})
+    tied = {"result": False, "comment": "disk vda is on hv1 alone"}
+    assert ha(ha_guests.enabled, told=tied)[0]["comment"] == "disk vda is on hv1 alone"
+    answer = ha_guests.enabled(result.StateHost({}, {}, False), "web1")
+    assert answer["comment"] == "this state is for an orchestration on the master"
 
 
 def test_a_deployment_is_what_the_runner_says():
