@@ -22,7 +22,7 @@ saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, names, origin, settings, units
 from saltvirt.fleet.client import Fleet
-from saltvirt.hamaster import keeper
+from saltvirt.hamaster import of_master
 from saltvirt.operations import explain as explaining  # the name is a function's here
 from saltvirt.operations import find, installed, inventory, operation, report, result
 from saltvirt.operations.init import Init, InitRequest
@@ -225,7 +225,7 @@ def explain(name, cpu, mem, image=None, hypervisor="kvm", host=None, **kwargs):
     """
     wanted = _wanted(name, cpu, mem, image, hypervisor, host, settings.given(kwargs))
     with Fleet(__opts__) as fleet:
-        keeps = keeper.of_master(__opts__)
+        keeps = of_master.keeper(__opts__)
         decision, unreachable = explaining.decide(fleet, _policy(), wanted, keeps)
     best = decision.ranked[0].host if decision.ranked else None
     title = f"{name} would go to {best}" if best else f"no host can take {name}"
@@ -273,7 +273,7 @@ def capacity(cpu, mem, hypervisor="kvm", disk_gib=0, **kwargs):
         asked = wanted.for_all() if request.by_profile else None
         hosts, unreachable = inventory.gather(fleet, guest=asked)
     found = capacities.capacity(hosts, request, _policy())
-    keeps = keeper.of_master(__opts__)
+    keeps = of_master.keeper(__opts__)
     reserve = keeps.capacity(hosts, request, found.fits) if keeps else None
     kept = _reserved(reserve, found.total) if reserve else {}
     rows = [
@@ -385,13 +385,13 @@ def init(
         opts = dict(__opts__)  # Salt's dunders are not there in its threads
         screen = report.screen(__salt__, opts)
         with Fleet(opts) as fleet:
-            keeps = keeper.of_master(opts)
+            keeps = of_master.keeper(opts)
             many = InitList(fleet, _policy(), wishes, at_once, screen, keeps)
             return operation.perform(many, test)
     wanted = _wanted(name, cpu, mem, image, hypervisor, host, arguments)
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, wanted.name, "init", __salt__)
-        one = Init(fleet, _policy(), wanted, progress, keeper=keeper.of_master(__opts__))
+        one = Init(fleet, _policy(), wanted, progress, keeper=of_master.keeper(__opts__))
         return operation.perform(one, test)
 
 

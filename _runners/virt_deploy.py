@@ -10,7 +10,7 @@ saltvirt = saltvirt.fresh()
 
 from saltvirt import units
 from saltvirt.fleet.client import Fleet
-from saltvirt.hamaster import keeper
+from saltvirt.hamaster import of_master
 from saltvirt.operations import deploy, operation, report, result
 from saltvirt.placement import policy
 from saltvirt.spec import base
@@ -68,6 +68,6 @@ def deployed(guests, deployment="default", defaults=None, remove=False, at_once=
     with Fleet(opts) as fleet:  # Salt's dunders are not there in its threads
         makes = deploy.Deploy(
             fleet, by, wanted, name, remove=remove, at_once=count, screen=screen,
-            keeper=keeper.of_master(opts),
+            keeper=of_master.keeper(opts),
         )  # fmt: skip
         return operation.perform(makes, test)

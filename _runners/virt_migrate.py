@@ -13,7 +13,7 @@ saltvirt = saltvirt.fresh()
 
 from saltvirt import settings, units
 from saltvirt.fleet.client import Fleet
-from saltvirt.hamaster import keeper
+from saltvirt.hamaster import of_master
 from saltvirt.operations import migrate as migrating  # the name is a function's here
 from saltvirt.operations import operation, recover, report, result, slots, target_leftovers
 from saltvirt.operations.evacuate import Evacuate, Restore
@@ -64,7 +64,7 @@ def migrate(name, target="", test=False, **kwargs):
     options = settings.given(kwargs)
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, name, "migrate", __salt__)
-        keeps = keeper.of_master(__opts__)
+        keeps = of_master.keeper(__opts__)
         move = migrating.Migrate(fleet, _policy(), name, target, progress, options, keeper=keeps)
         return operation.perform(move, test)
 
@@ -103,7 +103,7 @@ def evacuate(host, reason="evacuated", test=False):
         progress = report.of_runner(fleet, host, "evacuate", __salt__)
         plans: migrating.Plans = {}
         move, limits = _mover(others=True, plans=plans), slots.limits(__opts__)
-        keeps = keeper.of_master(__opts__)
+        keeps = of_master.keeper(__opts__)
         drain = Evacuate(fleet, host, _policy(), move, progress, reason, limits, plans, keeps)
         return operation.perform(drain, test)
 

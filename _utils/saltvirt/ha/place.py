@@ -23,8 +23,12 @@ class Room:
     view: View
     registry: Registry
     now_s: float
+    # one of the same hosts, with most guests where they are here: what it found out holds here, too
+    like: Room | None = None
 
     def __post_init__(self) -> None:
+        self._choices: choose.Choices
+        self._choices = self.like._choices if self.like else choose.Choices(self.view.placement)
         self.at: dict[str, set[str]] = {}
         self.starting: dict[str, int] = {}
         for name, record in self.registry.guests.items():
@@ -36,7 +40,15 @@ class Room:
     @cached_property
     def hosts(self) -> dict[str, facts.Host]:
         """placement's Hosts, with the guests that the registry has there."""
-        return {name: self._host(host) for name, host in self.view.rooms.items()}
+        like = self.like
+        if like is None:
+            return {name: self._host(host) for name, host in self.view.rooms.items()}
+        return {
+            name: like.hosts[name]
+            if host is like.view.rooms.get(name) and like.at.get(name) == self.at.get(name)
+            else self._host(host)
+            for name, host in self.view.rooms.items()
+        }
 
     def _host(self, host: facts.Host) -> facts.Host:
         own = [guest for guest in host.guests if guest.name not in self.view.guests]
@@ -71,15 +83,10 @@ class Room:
         if not self.hosts:  # a master that has just begun
             return [], "; ".join(said) or "no host's room is known yet"
         request = facts.of_guest(_size(wanted), next(iter(self.hosts.values())))
-        found = choose.choose(
-            [self._without(host, name) for host in open_to],
-            self._with_friends(name, request),
-            self.view.placement,
-        )
+        able = [self._without(host, name) for host in open_to]
+        found = self._choices.choose(able, self._with_friends(name, request))
         if not found.ranked and found.rejected:  # the others of a strict group may go by themselves
-            found = choose.choose(
-                [self._without(host, name) for host in open_to], request, self.view.placement
-            )
+            found = self._choices.choose(able, request)
         order = {one.host: place for place, one in enumerate(found.ranked)}
         ranked = sorted(order, key=lambda host: (*self._worse(name, host), order[host]))
         return ranked, "; ".join(said + ([found.reasons()] if found.rejected else []))

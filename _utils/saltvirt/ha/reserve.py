@@ -43,9 +43,10 @@ def lose(
     hosts: Collection[str],
     now_s: float,
     waiting: Collection[str] = (),
+    now: Room | None = None,
 ) -> Lost:
     """What would become of the guests that may run on the hosts, when all of these die. waiting:
-    guests that have no host now, and need one besides."""
+    guests that have no host now, and need one besides. now: the Room as it is."""
     gone = [
         name
         for name, record in registry.guests.items()
@@ -57,7 +58,7 @@ def lose(
         **{name: replace(registry.guests[name], places=(), host="", target="") for name in gone},
     }
     left = {**registry.hosts, **{host: HostRecord("lost") for host in hosts}}
-    room = Room(view, replace(registry, guests=guests, hosts=left), now_s)
+    room = Room(view, replace(registry, guests=guests, hosts=left), now_s, now)
     moved, unplaced = {}, {}
     for name in sorted(gone, key=lambda one: (-view.guests[one].priority, one)):
         ranked, why = room.ranked(name)
@@ -103,8 +104,11 @@ class Reserve:
     ) -> None:
         self._view, self._registry = view, registry
         self._now_s, self._waiting = now_s, waiting
-        sets = worst(view, registry, now_s)
-        self._lost = {hosts: lose(view, registry, hosts, now_s, waiting) for hosts in sets}
+        self._now = Room(view, registry, now_s)
+        self._lost = {
+            hosts: lose(view, registry, hosts, now_s, waiting, self._now)
+            for hosts in worst(view, registry, now_s)
+        }
 
     @property
     def short(self) -> list[Lost]:
@@ -153,9 +157,10 @@ class Reserve:
                 more = (guest_on[host],) * number
                 rooms[host] = replace(rooms[host], guests=(*rooms[host].guests, *more))
         view, full = replace(self._view, rooms=rooms), {one for one in numbers if numbers[one]}
+        now = Room(view, self._registry, self._now_s, self._now)
         for hosts, one in self._lost.items():
             if full & set(one.moved.values()):
-                lost = lose(view, self._registry, hosts, self._now_s, self._waiting)
+                lost = lose(view, self._registry, hosts, self._now_s, self._waiting, now)
                 if len(lost.unplaced) > len(one.unplaced):
                     return False
         return True
@@ -187,9 +192,10 @@ class Reserve:
         if wanted:
             view = replace(view, guests={**view.guests, guest.name: replace(wanted, size=guest)})
             registry = replace(registry, guests={**registry.guests, guest.name: _placed(host)})
+        now = Room(view, registry, self._now_s, self._now)
         # where nobody goes to the host, all go where they went without it
         lost = {
-            hosts: lose(view, registry, hosts, self._now_s, self._waiting)
+            hosts: lose(view, registry, hosts, self._now_s, self._waiting, now)
             for hosts, one in self._lost.items()
             if wanted or host in one.moved.values()
         }

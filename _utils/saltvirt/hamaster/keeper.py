@@ -27,11 +27,6 @@ from saltvirt.spec.base import unknown
 _KEYS = tuple(one.name for one in fields(Asked))
 
 
-def of_master(opts: held.Opts) -> HaKeeper | None:
-    """The Keeper of the master whose options these are; None where nothing is configured."""
-    return HaKeeper(opts) if config.is_configured(opts) else None
-
-
 class HaKeeper:
     """See operations.keepers.Keeper: its wishes are what was asked of ``virt.ha_enable``."""
 

@@ -86,7 +86,11 @@ def refuse(opts: held.Opts, name: str) -> None:
 def who(opts: held.Opts, name: str) -> str:
     """Who keeps a guest, and what to do instead; nothing for one that nobody keeps."""
     try:
-        with open(_folder(opts) / names.guest(name), encoding="utf-8", errors="replace") as file:
+        names.guest(name)
+    except errors.InvalidInput:  # whatever a host calls one of its own
+        return ""
+    try:
+        with open(_folder(opts) / name, encoding="utf-8", errors="replace") as file:
             return file.read(_LONGEST)
     except (FileNotFoundError, NotADirectoryError):
         return ""

@@ -12,7 +12,7 @@ from saltvirt.ha import reserve
 from saltvirt.ha.policy import HaPolicy
 from saltvirt.ha.registry import HostRecord, Registry
 from saltvirt.ha.view import GuestRule, View
-from saltvirt.hamaster import keeper
+from saltvirt.hamaster import of_master
 from saltvirt.hamaster.enable import Asked, Enable, Ignore
 from saltvirt.hamaster.wishes import WishStore
 from saltvirt.operations import deploy, init_list, inventory, operation
@@ -66,7 +66,7 @@ def init(cloud, name="web1", mem=512, **more):
     more.setdefault("arguments", {"seed": False})
     wanted = InitRequest(name, 1, mem, None, **more)
     report = Report(cloud, name, "init")
-    return Init(cloud, BY, wanted, report, keeper=keeper.of_master(cloud.opts))
+    return Init(cloud, BY, wanted, report, keeper=of_master.keeper(cloud.opts))
 
 
 # -- virt.init -------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def test_nothing_is_asked_for_a_guest_that_is_not_to_be_kept(cloud, ha):
 
 def test_without_a_word_of_configuration_no_file_is_read(cloud, monkeypatch):
     del cloud.opts["virt"]["ha"]
-    assert keeper.of_master(cloud.opts) is None
+    assert of_master.keeper(cloud.opts) is None
     monkeypatch.setattr(WishStore, "read", lambda _: 1 / 0)
     init(cloud).run()
     with pytest.raises(errors.InvalidInput, match="high availability is not configured"):
@@ -213,7 +213,7 @@ def many(cloud, monkeypatch, count, test=False, mem=512, **more):
     monkeypatch.setattr(init_list, "Fleet", cloud)
     asked = [InitRequest(f"web{number}", 1, mem, None, arguments={"seed": False}, **more)
              for number in range(count)]  # fmt: skip
-    one = InitList(cloud, BY, asked, 4, keeper=keeper.of_master(cloud.opts))
+    one = InitList(cloud, BY, asked, 4, keeper=of_master.keeper(cloud.opts))
     return operation.perform(one, test)
 
 
@@ -343,7 +343,7 @@ def test_a_move_keeps_it_unless_a_person_wants_it(narrow):
 
     def move(target, **options):
         report = Report(narrow, "mid", "migrate")
-        keeps = keeper.of_master(narrow.opts)
+        keeps = of_master.keeper(narrow.opts)
         return Migrate(narrow, BY, "mid", target, report, options, keeper=keeps)
 
     found = move("hv002").check()
@@ -359,7 +359,7 @@ def test_a_move_keeps_it_unless_a_person_wants_it(narrow):
 
 
 def test_how_many_more_fit(full):
-    keeps = keeper.of_master(full.opts)
+    keeps = of_master.keeper(full.opts)
     wanted = InitRequest("capacity", 1, 50 << 10, None)
     hosts, _ = inventory.gather(full)
     shown = keeps.capacity(hosts, wanted.request(), dict.fromkeys(full.names, 9))
@@ -375,7 +375,7 @@ def deployed(cloud, monkeypatch, guests, test=False, **more):
     monkeypatch.setattr(deploy, "Fleet", cloud)
     asked = [deploy.wanted(name, {"mem": 512, "seed": False, **one}, "shop")
              for name, one in guests.items()]  # fmt: skip
-    one = deploy.Deploy(cloud, BY, asked, "shop", keeper=keeper.of_master(cloud.opts), **more)
+    one = deploy.Deploy(cloud, BY, asked, "shop", keeper=of_master.keeper(cloud.opts), **more)
     return operation.perform(one, test)["shop"]
 
 
