@@ -305,6 +305,7 @@ def test_an_outputter_of_a_manual_is_there_in_every_salt(page):
 # pages that a test reads and types, block by block
 FOLLOWED = {
     "docs/first-cluster.md": "tests/integration/test_first_cluster.py",
+    "docs/ha.md": "tests/integration/test_ha_setup.py",
     "docs/host-died.md": "tests/integration/test_host_died.py",
 }
 # pages whose commands are not typed by a test, and what holds what they say instead
