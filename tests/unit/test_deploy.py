@@ -365,8 +365,9 @@ class Made:
 
     says, asked = {}, []
 
-    def __init__(self, _fleet, _policy, wanted, _report, picture=None, _look=None):
-        self.wanted, self.picture = wanted, picture
+    def __init__(self, _fleet, _policy, wanted, _report, picture=None, _look=None, keeper=None):
+        self.wanted, self.picture, self.wish = wanted, picture, None
+        self.kept = None
 
     def _say(self, what, *more):
         self.asked.append((what, self.wanted.name, *more))
@@ -405,7 +406,7 @@ def test_what_init_would_refuse_has_failed(tmp_path, inits, what, again):
     found = deploy.DeployPlan(
         placed={"a": "hv1", "b": "hv2"}, again={"a": "hv1"} if again else {}, there={"there": "x"}
     )
-    one._refuse(found)
+    one._refuse(found, None)
     if what == "key" and again:  # it goes with what is half made
         assert (found.placed, found.failed) == ({"a": "hv1", "b": "hv2"}, {})
         assert ("key", "a") not in inits.asked

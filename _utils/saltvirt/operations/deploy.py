@@ -419,8 +419,8 @@ class Deploy:
                 self._remove_half(fleet, wanted, found, picture)
             init = Init(fleet, self.policy, wanted, report, picture, turn.look, keeper=self.keeper)
             done = init.run()
-            if "ha" in done.changes:
-                found.kept[wanted.name] = init.kept or done
+            if init.kept:
+                found.kept[wanted.name] = init.kept
             made: str = done.more["host"]
             return made
 
