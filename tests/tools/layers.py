@@ -18,6 +18,7 @@ LAYER = {
     "hatalk": SHARED,
     "backuphost": HOST,
     "haagent": HOST, "host": HOST, "hostnet": HOST, "images": HOST, "seed": HOST,
+    "backupmaster": CLOUD,
     "fleet": CLOUD, "hamaster": CLOUD, "minion": CLOUD, "operations": CLOUD, "pki": CLOUD,
 }  # fmt: skip
 MAY_IMPORT = {

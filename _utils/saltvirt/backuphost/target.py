@@ -241,6 +241,13 @@ class Target:
         return digest.hexdigest()
 
 
+def opened(folder: str, mounted: bool) -> Target:
+    """The target in a folder. mounted: it has to be a mount point. Raises InvalidInput."""
+    if mounted and not os.path.ismount(folder):
+        raise errors.InvalidInput(f"{folder} is not mounted: backups are not looked for below it")
+    return Target(folder)
+
+
 @dataclass
 class NewBackup:
     """A backup that is being made. What is in its folder is no backup before ``finish``."""

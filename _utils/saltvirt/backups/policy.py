@@ -117,6 +117,11 @@ def _target(name: object, told: object, common: Mapping[str, Any]) -> TargetPoli
     )
 
 
+def retention(told: object) -> Retention:
+    """What was given as an argument. Raises InvalidInput."""
+    return _retention("backup:retention", told)
+
+
 def _retention(where: str, told: object) -> Retention:
     if not isinstance(told, Mapping):
         raise settings.wrong(where, told, "a mapping")

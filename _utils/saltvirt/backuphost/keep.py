@@ -1,0 +1,98 @@
+"""All backups of a target, or one guest's: removed by rule, read back."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from saltvirt import errors
+from saltvirt.backuphost import prune, verify
+from saltvirt.backuphost.target import Target
+from saltvirt.backups import ident as idents
+from saltvirt.backups import record
+from saltvirt.backups.kept import AllReadBack, Kept, KeptBackup, KeptGuest, ReadBack
+from saltvirt.backups.retention import Retention
+from saltvirt.backups.stock import Backup, Stock
+
+# the guest's name, the backup's, bytes done, bytes in all
+Tell = Callable[[str, str, int, int], object]
+ALL = "all"
+
+
+def named(target: Target, name: str | None) -> dict[str, Stock]:
+    """UUID to what is there, of all guests, or of those that last had this name, or have this UUID:
+    a guest that was removed and made anew has two."""
+    found = {}
+    for uuid in target.guests():
+        stock = target.stock(uuid)
+        if name is None or name in (uuid, _name(stock)):
+            found[uuid] = stock
+    return found
+
+
+def pruned(target: Target, rules: Retention, name: str | None, test: bool) -> Kept:
+    """Removes what no longer has to stay; test: only tells what. A guest of which it cannot be done
+    hinders no other."""
+    guests = tuple(_pruned(target, uuid, rules, test) for uuid in named(target, name))
+    # another guest's may be the last on an image: only what is left of all of them tells
+    return Kept(guests, () if name else tuple(prune.images(target, test)))
+
+
+def _pruned(target: Target, uuid: str, rules: Retention, test: bool) -> KeptGuest:
+    guest = KeptGuest(uuid, _name(target.stock(uuid)))
+    try:
+        found = prune.guest(target, uuid, rules, test)
+    except errors.VirtError as exc:
+        return replace(guest, trouble=exc.text)
+    return replace(guest, backups=tuple(KeptBackup(one.ident, one.stays, one.why) for one in found))
+
+
+def read_back(
+    target: Target, name: str | None, backup: str, days: float | None, now: str, tell: Tell
+) -> AllReadBack:
+    """Reads backups back, each guest's from the oldest on.
+
+    backup: of each guest: ALL, or what ``ident.find`` takes. days: only those that were not read
+    back in so many days; None: all. now: as a record has it.
+    """
+    stocks = {uuid: stock for uuid, stock in named(target, name).items() if stock.last}
+    wanted = [
+        (uuid, one) for uuid, stock in stocks.items() for one in _wanted(stock, backup, days, now)
+    ]
+    return AllReadBack(tuple(_read_back(target, uuid, one, now, tell) for uuid, one in wanted))
+
+
+def _wanted(stock: Stock, backup: str, days: float | None, now: str) -> Iterator[Backup]:
+    chosen = list(stock) if backup == ALL else [stock.backups[idents.find(stock.backups, backup)]]
+    return (one for one in chosen if days is None or _is_due(one, days, now))
+
+
+def _is_due(backup: Backup, days: float, now: str) -> bool:
+    if backup.verified is None:
+        return True
+    since = record.moment(now) - record.moment(backup.verified.when)
+    # a clock that was put back is no reason not to look
+    return not datetime.timedelta() <= since < datetime.timedelta(days=days)
+
+
+def _read_back(target: Target, uuid: str, backup: Backup, now: str, tell: Tell) -> ReadBack:
+    guest = backup.record.guest if backup.record else None
+    found = ReadBack(uuid, backup.ident, guest)
+
+    def told(done: int, total: int) -> None:
+        tell(guest or uuid, backup.ident, done, total)
+
+    try:
+        verified = verify.backup(target, uuid, backup.ident, now, told)
+    except errors.Unsupported:
+        raise
+    except errors.VirtError as exc:
+        return replace(found, trouble=exc.text)
+    stock = target.stock(uuid)
+    wrong = stock.wrong(backup.ident) if backup.ident in stock.backups else "it is gone"
+    return replace(found, verified=verified, wrong=wrong)
+
+
+def _name(stock: Stock) -> str | None:
+    return stock.records[-1].guest if stock.records else None
