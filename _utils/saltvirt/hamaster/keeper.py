@@ -55,7 +55,7 @@ class HaKeeper:
         words = {} if given is True else dict(given)
         for key in words:
             if key not in _KEYS:
-                raise unknown(key, _KEYS, "ha")
+                raise unknown(str(key), _KEYS, "ha")
         asked = Asked(**words)
         _ = self._config
         asked.over(GuestWanted("-"))
@@ -104,8 +104,10 @@ class HaKeeper:
         found = PlannedGuest.from_answer(told, host.name)
         disks = {target: {"backing file": {"file": path}} for target, path in found.bases.items()}
         try:
+            if "<!" in found.definition:
+                raise ValueError("it has a document type")
             root = ElementTree.fromstring(found.definition)
-        except ElementTree.ParseError as exc:
+        except (ElementTree.ParseError, ValueError) as exc:
             raise errors.BadAnswer(f"{host.name}: the definition of {name}: {exc}") from exc
         return [*suits.reasons(root, host, disks)]
 

@@ -112,7 +112,7 @@ def wish(keeper: Keeper | None, given: Any, start: bool | None = None) -> Any:
     """As Keeper.wish. Raises InvalidInput where there is no Keeper and one is asked for."""
     if keeper:
         return keeper.wish(given, start)
-    if given in (None, False):
+    if given is None or given is False:
         return None
     raise errors.InvalidInput(
         "ha: high availability is not configured: virt:ha:members of the master's configuration "

@@ -15,7 +15,7 @@ from saltvirt.ha.view import GuestRule, View
 from saltvirt.hamaster import of_master
 from saltvirt.hamaster.enable import Asked, Enable, Ignore
 from saltvirt.hamaster.wishes import WishStore
-from saltvirt.operations import deploy, init_list, inventory, operation
+from saltvirt.operations import deploy, explain, init_list, inventory, operation
 from saltvirt.operations.identity import Clone, Rename
 from saltvirt.operations.init import Init, InitRequest
 from saltvirt.operations.init_list import InitList
@@ -124,6 +124,23 @@ def test_one_that_would_be_tied_to_its_host_is_refused_before_anything_is_made(c
     assert not any(cloud.guests.values()) and wishes(cloud).guests == {}
 
 
+@pytest.mark.parametrize("told", (
+    {"definition": "<domain"}, {"definition": 7}, {}, {"definition": "<domain/>", "bases": 7},
+    {"definition": '<!DOCTYPE x [<!ENTITY a "b">]><domain>&a;</domain>'},
+))  # fmt: skip
+def test_a_host_that_tells_no_definition_is_named_and_nothing_is_made(cloud, told):
+    """Another version of Salt Virt, or worse."""
+    whole = cloud.virt_init
+
+    def virt_init(host, name, cpu, mem, test=False, **more):
+        return {"disks": [], **told} if test else whole(host, name, cpu, mem, **more)
+
+    cloud.virt_init = virt_init
+    with pytest.raises(errors.BadAnswer, match="hv00"):
+        init(cloud, ha=True).run()
+    assert not any(cloud.guests.values()) and wishes(cloud).guests == {}
+
+
 def test_what_was_made_and_is_tied_all_the_same_goes_again(cloud):
     cloud.backing["web1"] = "/srv/_base/debian"
     with pytest.raises(errors.InvalidInput, match="stands on /srv/_base/debian"):
@@ -146,6 +163,7 @@ def test_when_it_cannot_be_written_down_the_guest_goes_again_and_nobody_keeps_it
     ("yes", "ha must be True, False or a mapping of priority, restarts"),
     (1, "ha must be True"),
     ({"prioritty": 1}, "unknown 'prioritty', did you mean 'priority'"),
+    ({7: 1}, "unknown '7'"),
     ({"priority": -1}, "priority must be a whole number"),
     ({"group": "none"}, "there is no rule"),
     ({"state": "stopped"}, "is not what start=True says"),
@@ -255,6 +273,19 @@ def test_one_goes_where_it_breaks_nothing(narrow):
     assert found.more["host"] == "hv001"
     assert [row[-2] for row in found.more["table"] if row[0] == "hv002"] == ["reserve"]
     assert init(narrow, "mid", 240 << 10).run().more["host"] == "hv001"
+
+
+def test_virt_explain_shows_it(narrow):
+    def decide(**more):
+        wanted = InitRequest("mid", 1, 240 << 10, None, arguments={"seed": False}, **more)
+        return explain.decide(narrow, BY, wanted, of_master.keeper(narrow.opts))[0]
+
+    assert decide().ranked[0].host == "hv001"
+    assert decide().rejected["hv002"][0] == "reserve"
+    del narrow.opts["virt"]["ha"]["members"]["hv001"]
+    assert decide(ha=True).rejected["hv001"][1].startswith("takes no part in high availability")
+    narrow.opts["virt"]["ha"]["reserve_policy"] = "warn"
+    assert "it would break virt:ha:reserve" in decide(ha=True).warning
 
 
 def test_where_a_warning_is_wanted_it_is_made_with_one(full):
