@@ -102,6 +102,7 @@ WHICH_HOST = {
     "operations.identity": ("test_identity",),
     "operations.init": (),
     "operations.init_list": (),
+    "operations.joint": (),
     "operations.lifecycle": (),
     "operations.rebalance": (),
     "operations.lock": (),

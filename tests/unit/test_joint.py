@@ -131,6 +131,16 @@ def test_what_ends_a_job_ends_each_that_it_was_for_and_nobody_else(tmp_path):
     assert one.result(20).data == ("hv1", "c")
 
 
+def test_an_answer_too_few_is_nobodys(tmp_path):
+    """Who waits for the one that is missing would wait for ever."""
+    fleet, joint = Fleet(tmp_path), Joint(4)
+    joint.coming = {"hv1": 2}
+    real = fleet.each
+    fleet.each = lambda *given, **how: real(*given, **how)[:1]
+    failed = [one.exception(20) for one in asked(joint, fleet, ["a", "b"])]
+    assert [type(one) for one in failed if one] == [ValueError]
+
+
 def test_each_is_told_the_steps_of_its_own_guest_that_are_news(tmp_path):
     fleet, together, told, ended = Fleet(tmp_path), Joint(4), [], []
     watch = ("salt/virt/web1/init/", lambda tag, _data: told.append(tag))
