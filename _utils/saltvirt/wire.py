@@ -14,12 +14,14 @@ import functools
 import types
 import typing
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Annotated, Any, ClassVar, TypeVar, cast
 
 from saltvirt import errors
 
 # what is counted or measured is a number from 0 that is smaller
 MOST = 2**63
+# what is only compared, such as an inode: a file system may use each of its 64 bits
+Mark = Annotated[int, 2**64]
 # the types that a field can have, as a person calls them
 _WORDS = {str: "text", bool: "true or false", int: "a number from 0", float: "a number from 0"}
 
@@ -33,8 +35,9 @@ Value = TypeVar("Value")
 class Fact:
     """The base of dataclasses that travel.
 
-    A field is a str, bool, int or float (a number from 0), another Fact, a list, tuple or frozenset
-    of one of them, a dict of text to one of them, one of several of those or None, or Any.
+    A field is a str, bool, int or float (a number from 0), a Mark, another Fact, a list, tuple or
+    frozenset of one of them, a dict of text to one of them, one of several of those or None, or
+    Any.
 
     NAMED_BY: of Facts in a dict by name: the field that this name is.
     """
@@ -124,8 +127,6 @@ def _plain(value: object) -> object:
 def _reader(kind: Any) -> Reader:
     """What makes a value of that type from plain data, or raises Misfit."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
-    if kind is Any:
-        return lambda data: data
     if origin in (typing.Union, types.UnionType):
         return _either(
             [_reader(one) for one in inner if one is not type(None)], type(None) in inner
@@ -134,9 +135,12 @@ def _reader(kind: Any) -> Reader:
         return _mapping(inner[1])
     if origin in (list, tuple, frozenset):
         return _several(origin, _reader(inner[0]))
-    if issubclass(kind, Fact):
-        return _fact(kind)
-    return _number(kind) if kind in (int, float) else _one(kind)
+    if origin is Annotated:
+        return _mark(below=inner[1])
+    plain: Any = object if kind is Any else kind
+    if issubclass(plain, Fact):
+        return _fact(plain)
+    return _number(plain) if plain in (int, float) else _one(plain)
 
 
 def _either(readers: list[Reader], optional: bool) -> Reader:
@@ -172,6 +176,15 @@ def _number(kind: type) -> Reader:
     return read
 
 
+def _mark(below: int) -> Reader:
+    def read(data: Any) -> Any:
+        if isinstance(data, bool) or not isinstance(data, int) or not 0 <= data < below:
+            raise Misfit(_WORDS[int])
+        return data
+
+    return read
+
+
 def _several(kind: Callable[[Any], Any], read_one: Reader) -> Reader:
     def read(data: Any) -> Any:
         if not isinstance(data, (list, tuple)):
@@ -197,7 +210,7 @@ def _mapping(of: Any) -> Reader:
 
 
 def _fact(kind: type[Fact]) -> Reader:
-    hints = typing.get_type_hints(kind)
+    hints = typing.get_type_hints(kind, include_extras=True)
     fields = [
         (
             field.name,

@@ -230,6 +230,11 @@ def same_as_before(seen, before, stays=(), named=""):
     return found
 
 
+def slowness(load, cpus):
+    """How many times longer an emulated guest may take to boot beside all else that is at work."""
+    return min(max(1, load / cpus), 10)
+
+
 def after_step(seen, model):
     """What holds at any time, whatever is broken."""
     return [*runs_twice(seen, model.guests), *written_twice(seen), *logged(seen)]

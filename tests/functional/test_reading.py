@@ -282,6 +282,8 @@ def test_who_uses_what_lies_on_shared_storage(virt, conn):
     assert virt["virt.shared_disks"]("test") == {}
     with pytest.raises(errors.VirtError, match=r"give those of virt\.purge test=True"):
         virt["virt.storage_users"]({"/a": {"inode": 7}})
+    of_glusterfs = {"/a": {"path": "/a", "inode": 2**64 - 3}}
+    assert virt["virt.storage_users"](of_glusterfs) == {"/a": None}
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,7 @@ dataclass of the library, with these keys. Made from the classes by `make docs`:
 
 The other side may be of another version: a key that is not known is passed over, one with a default
 may be missing. What is there has its type, or the answer is refused, with the host and the key.
+A `Mark` is a whole number of 64 bits that is compared and never counted with.
 """
 # where they are, and who tells them
 _FACTS = (

@@ -265,6 +265,11 @@ def test_empty_folders_of_ours_and_what_libvirt_leaves_at_a_power_loss_stay(seen
     assert invariants.same_as_before(seen, before) == []
 
 
+@pytest.mark.parametrize(("load", "found"), [(0.5, 1), (2, 1), (5, 2.5), (90, 10)])
+def test_a_guest_may_boot_longer_on_a_machine_that_is_busy(load, found):
+    assert invariants.slowness(load, 2) == found
+
+
 def test_locks_of_the_master_stay_wherever_they_are(seen, tmp_path):
     before = copy.deepcopy(seen)
     opts = {"cachedir": str(tmp_path), "virt": {}}

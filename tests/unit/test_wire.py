@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from saltvirt.errors import BadAnswer
-from saltvirt.wire import MOST, Fact, misfit, seldom, untold
+from saltvirt.wire import MOST, Fact, Mark, misfit, seldom, untold
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Whole(Fact):
     any: Any = None
     either: str | tuple[str, ...] = seldom("")
     maybe: tuple[str, ...] | bool | None = seldom(None)
+    mark: Mark | None = seldom(None)
 
 
 FULL = {
@@ -52,6 +53,18 @@ def test_plain_data_comes_and_goes():
     )  # fmt: skip
     assert found.to_answer() == FULL
     assert Whole.from_answer(json.loads(json.dumps(FULL)), "hv1") == found
+
+
+@pytest.mark.parametrize("mark", [0, 2**63, 2**64 - 1, None])
+def test_what_is_only_compared_has_64_bits(mark):
+    found = Whole.from_answer({"ratio": 1, "mark": mark}, "hv1")
+    assert found.mark == mark
+    assert Whole.from_answer(found.to_answer(), "hv1") == found
+
+
+@pytest.mark.parametrize("mark", [-1, 2**64, 1.5, 7.0, True, "7"])
+def test_what_is_only_compared_is_a_whole_number(mark):
+    assert misfit({"ratio": 1, "mark": mark}, Whole) == "mark is not a number from 0"
 
 
 def test_the_other_side_may_be_of_another_version():

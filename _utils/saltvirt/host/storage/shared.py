@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltvirt.host.storage import bounded, identity, mounts
-from saltvirt.wire import Fact
+from saltvirt.wire import Fact, Mark
 
 _DEVICES = "/sys/dev/block"
 # how the kernel names what a disk of this machine is attached by; what leads out of it
@@ -33,7 +33,7 @@ class FileIdentity(Fact):
     """
 
     path: str
-    inode: int | None = None
+    inode: Mark | None = None
     ids: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
 
