@@ -9,7 +9,9 @@ import dataclasses
 import saltvirt
 
 saltvirt = saltvirt.fresh()
+from saltvirt import errors
 from saltvirt.haagent import install
+from saltvirt.hafence import agents, setting
 
 __virtualname__ = "virt"
 
@@ -62,3 +64,33 @@ def ha_settings(settings, test=False):
         salt hyper1 virt.ha_settings '{host: hyper1, members: {hyper1: 10.0.0.1, hyper2: 10.0.0.2}}'
     """
     return dataclasses.asdict(install.configure(settings, test))
+
+
+def ha_fence(agent, options=None, password_file=None, action="status"):
+    """
+    Runs a fence agent on this hypervisor, which reaches a management board that the master does
+    not: what ``salt-run virt.fence`` has done here for a fence with ``from``.
+
+    :param agent: a program of ClusterLabs' fence-agents, such as ``fence_ipmilan``
+    :param options: its own, as a mapping; no password
+    :param password_file: a file of this host that has the password in its first line, and that
+        only its owner may read
+    :param action: ``status``, which changes nothing, or ``off``, after which the status is asked
+
+    :return: ``state`` (``on``, ``off``, or ``timed out`` for all that is no answer); ``words``:
+        what the agent said
+
+    :raises InvalidInput: for what no fence agent is told
+    :raises OperationFailed: the agent is not installed, or the file of the password is none
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper2 virt.ha_fence fence_ipmilan '{ip: 10.9.0.1, username: salt}' /etc/salt/bmc1
+    """
+    told = {**(options or {}), **({"password_file": password_file} if password_file else {})}
+    found = setting.parse("virt.ha_fence", {"agent": agent, "options": told})
+    if action not in ("status", "off"):
+        raise errors.InvalidInput("action must be status or off")
+    return dataclasses.asdict(agents.off(found) if action == "off" else agents.status(found))

@@ -13,7 +13,8 @@ from saltvirt.ha import agent, agent_view
 from saltvirt.ha.facts import ArrivedBeat, ArrivedCall, Beat, Call, GuestThere
 from saltvirt.ha.policy import HaPolicy
 from saltvirt.ha.view import GuestWanted
-from saltvirt.hamaster import config, credentials, fences, seen, serve
+from saltvirt.hafence import agents as fences
+from saltvirt.hamaster import config, credentials, seen, serve
 from saltvirt.hamaster.wishes import Wishes, WishStore
 from saltvirt.hatalk import frames, tls
 from saltvirt.hatalk.line import Pace

@@ -15,7 +15,7 @@ LAYER = {
     "spec": PURE, "xml": PURE, "design": PURE, "diff": PURE, "placement": PURE, "migration": PURE,
     "backups": PURE, "ha": PURE,
     "answers": PURE, "revert": PURE, "states": PURE, "wire": PURE,
-    "hatalk": SHARED,
+    "hafence": SHARED, "hatalk": SHARED,
     "backuphost": HOST,
     "haagent": HOST, "host": HOST, "hostnet": HOST, "images": HOST, "seed": HOST,
     "backupmaster": CLOUD,

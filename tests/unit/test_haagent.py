@@ -15,7 +15,7 @@ from saltvirt.ha import agent_view, facts
 from saltvirt.ha.agent_view import Kept
 from saltvirt.ha.facts import Beat, Call, Pledge, Promise
 from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord, Registry
-from saltvirt.haagent import copies, ending, inbox, pools, settings, store, watchdog
+from saltvirt.haagent import copies, ending, inbox, pools, settings, shelf, store, watchdog
 from saltvirt.haagent import guests as agent_guests
 from saltvirt.haagent.copies import Copies, Copy, Seen, Snapshot
 from saltvirt.haagent.definitions import Definitions
@@ -493,6 +493,119 @@ def test_a_pool_that_ends_before_its_process_began_leaves_none(monkeypatch):
 
 def test_the_program_of_a_pool_is_this_one():
     assert pools.argv("/x", "hv1")[-3:] == ["pool", "/x", "hv1"]
+
+
+# -- definitions beside the disks ------------------------------------------------------------------
+
+
+def shelved(name="web1", more=""):
+    return definition(name, XML.format(name=name).replace("<os>", f"{more}<os>"))
+
+
+def put(shared, name="web1", xml="<domain/>", host="hv1"):
+    shelf.put(shared, host, name, xml)
+    return os.path.join(shared, ".salt-virt-ha/definitions")
+
+
+def test_a_definition_is_put_beside_the_disks_and_only_root_may_read_it(shared):
+    home = put(shared, "../web 1", "<domain>geheim</domain>")
+    [file] = os.listdir(home)
+    path = os.path.join(home, file)
+    assert file == "..%2Fweb%201.xml" and os.stat(path).st_mode & 0o777 == 0o600
+    assert os.lstat(home).st_mode & 0o777 == 0o700
+    before = os.stat(path)
+    put(shared, "../web 1", "<domain>geheim</domain>", host="hv2")
+    assert os.stat(path) == before, "what is there is not written again"
+    put(shared, "../web 1", "<domain/>", host="hv2")
+    with open(path) as file:
+        assert file.read() == "<domain/>"
+    assert len(os.listdir(home)) == 1
+    put(shared, "../web 1", None)
+    put(shared, "../web 1", None)
+    assert os.listdir(home) == []
+
+
+def test_a_folder_of_definitions_that_others_can_read_is_not_used(shared):
+    home = put(shared)
+    os.chmod(home, 0o750)
+    with pytest.raises(errors.OperationFailed, match="others can read"):
+        put(shared)
+    os.chmod(home, 0o700)
+    for kind in (os.symlink, os.link):
+        os.unlink(f"{home}/web1.xml")
+        with open(f"{shared}/foreign", "w") as file:
+            file.write("mine")
+        kind(f"{shared}/foreign", f"{home}/web1.xml")
+        put(shared)
+        with open(f"{shared}/foreign") as file:
+            assert file.read() == "mine"
+        os.unlink(f"{shared}/foreign")
+        assert os.lstat(f"{home}/web1.xml").st_nlink == 1
+
+
+def test_a_definition_is_there_whole_or_not_at_all(shared, monkeypatch):
+    home = put(shared)
+
+    def full(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        put(shared, xml="<domain>other</domain>")
+    assert os.listdir(home) == ["web1.xml"]
+    with open(f"{home}/web1.xml") as file:
+        assert file.read() == "<domain/>"
+
+
+TAKES = """
+import json, sys
+for line in sys.stdin.buffer:
+    asked = json.loads(line)
+    with open(sys.argv[1], "a") as file:
+        file.write(f"{asked['name']} {len(asked['xml'] or '')}\\n")
+    print(json.dumps({"trouble": "full"} if asked["name"] == "bad" else {}), flush=True)
+"""
+
+
+@pytest.fixture
+def one_shelf(tmp_path, monkeypatch):
+    monkeypatch.setattr(shelf, "_RETRY_S", 0.1)
+    clock, log = Clock(7), tmp_path / "log"
+    log.touch()
+    one = shelf.Shelf("/x", ["/usr/bin/python3", "-c", TAKES, str(log)], clock.monotonic)
+    one.clock, one.log = clock, lambda: log.read_text().splitlines()
+    yield one
+    one.end()
+
+
+def test_definitions_of_ones_own_guests_are_kept_when_they_change(one_shelf):
+    def keep(own, guests, defined=True):
+        one_shelf.keep({one.name: one for one in own}, guests, lambda name: defined)
+
+    first, other = shelved(), shelved(more="<title>t</title>")
+    sizes = [len(first.xml), len(other.xml)]
+    for _ in range(3):
+        keep([first], {"web1"})
+    until(lambda: one_shelf.log() == [f"web1 {sizes[0]}"], "the first")
+    keep([other], {"web1"})
+    until(lambda: one_shelf.log()[1:] == [f"web1 {sizes[1]}"], "the second")
+    one_shelf.clock.sleep(shelf.AGAIN_S)
+    keep([other], {"web1"})
+    until(lambda: len(one_shelf.log()) == 3, "once more, after a while")
+    keep([], {"web1"})  # it has moved away: another host's to keep
+    keep([], {})
+    keep([], {}, defined=False)
+    assert not one_shelf._next
+    keep([first], {"web1"})
+    keep([], {})  # no longer of high availability, and there still
+    until(lambda: len(one_shelf.log()) == 4, "the one that came back")
+    keep([], {}, defined=False)
+    until(lambda: one_shelf.log()[4:] == ["web1 0"], "it goes")
+
+
+def test_what_cannot_be_kept_is_tried_again(one_shelf):
+    one_shelf.keep({"bad": shelved("bad")}, {"bad"}, lambda name: True)
+    until(lambda: len(one_shelf.log()) > 1, "another try")
 
 
 # -- libvirt ---------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def test_the_library_knows_no_dunders_of_salt(path):
 # with their adapters and their page of docs nothing is left of these packages, and of files of
 # others whose names begin so
 ALONE = (
-    ("ha", "haagent", "hamaster", "hatalk"),
+    ("ha", "haagent", "hafence", "hamaster", "hatalk"),
     ("backuphost", "backupmaster", "backups", "xml/backup"),
 )
 

@@ -2,7 +2,7 @@
 
 ha-agent.pyz [--settings FILE]     the service
 ha-agent.pyz --check               whether it can be run here, by the settings if there are any
-ha-agent.pyz pool FOLDER HOST      a part of the service
+ha-agent.pyz pool FOLDER HOST      a part of the service; so is definitions FOLDER HOST
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from typing import NoReturn
 
 from saltvirt import errors
-from saltvirt.haagent import pools, service, settings
+from saltvirt.haagent import pools, service, settings, shelf
 from saltvirt.host import connection
 
 # sysexits.h: systemd does not start it again
@@ -25,8 +25,9 @@ CONFIG = 78
 def main(words: list[str]) -> int:
     """Its exit code."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
-    if words[:1] == ["pool"]:
-        pools.serve(words[1], words[2], sys.stdin.buffer, sys.stdout.buffer)
+    parts = {"pool": pools.serve, shelf.FOLDER: shelf.serve}
+    if words and words[0] in parts:
+        parts[words[0]](words[1], words[2], sys.stdin.buffer, sys.stdout.buffer)
         return 0
     top = argparse.ArgumentParser(prog="ha-agent")
     top.add_argument("--settings", default=settings.PATH)

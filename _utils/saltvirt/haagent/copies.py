@@ -144,6 +144,10 @@ class Copies:
         """Before which time nothing is missed; None: libvirt has not been seen yet."""
         return self._last.at_s if self._last else None
 
+    def is_defined(self, name: str) -> bool:
+        """Whether libvirt has a domain of the name; in doubt, yes."""
+        return self._last is None or name in self._last.domains
+
     def there(self, names: Collection[str]) -> dict[str, GuestThere]:
         """Those of the names that are here, as the agent's step has them."""
         found = {}

@@ -54,6 +54,11 @@ def parse(name: str, xml: str) -> Definition:
     return Definition(name, hashlib.sha256(xml.encode()).hexdigest(), xml, vcpus, kib)
 
 
+def file_of(name: str) -> str:
+    """The name of a guest's file."""
+    return quote(name, "", errors="surrogatepass")[:_LONGEST] + _ENDING
+
+
 class Definitions:
     """folder: theirs alone. names: of guests of high availability; files of others go."""
 
@@ -90,5 +95,4 @@ class Definitions:
             log.warning("%s: %s", path, exc)
 
     def _path(self, name: str) -> str:
-        short = quote(name, "", errors="surrogatepass")[:_LONGEST]
-        return os.path.join(self._folder, short + _ENDING)
+        return os.path.join(self._folder, file_of(name))

@@ -11,7 +11,8 @@ from saltvirt import errors
 from saltvirt.ha.facts import ArrivedBeat, ArrivedCall, Beat, Call
 from saltvirt.hatalk import frames
 
-_ASKED = (frames.DEFINITION, frames.INCOMING, frames.INCOMING_ANSWER)
+_OF_MASTERS = (frames.DEFINITION, frames.FENCE)
+_ASKED = (*_OF_MASTERS, frames.INCOMING, frames.INCOMING_ANSWER)
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Inbox:
             for name in call.registry.guests if call.registry else ():
                 self._first_s.setdefault(name, now_s)
             self.calls = {**self.calls, sender: ArrivedCall(call, now_s)}
-        elif kind in _ASKED and (kind != frames.DEFINITION or sender in self._masters):
+        elif kind in _ASKED and (kind not in _OF_MASTERS or sender in self._masters):
             self._ask(Asked(sender, kind, body, now_s))
 
     def _ask(self, asked: Asked) -> None:

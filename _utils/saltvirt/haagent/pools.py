@@ -138,12 +138,18 @@ def prepared(folder: str) -> str:
     where nothing is mounted; OSError."""
     if os.stat(folder).st_dev == os.stat("/").st_dev:
         raise errors.OperationFailed("nothing is mounted there: it is on the host's own disk")
-    home = os.path.join(folder, FOLDER)
+    return own(os.path.join(folder, FOLDER), 0o022)
+
+
+def own(home: str, closed: int) -> str:
+    """A folder of ours alone, made where there is none. closed: what others may not do there.
+    Raises OperationFailed, OSError."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(home, 0o700)
     found = os.lstat(home)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        raise errors.OperationFailed(f"{home} is a link, or others can write to it")
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & closed:
+        what = "write to" if closed == 0o022 else "read"
+        raise errors.OperationFailed(f"{home} is a link, or others can {what} it")
     return home
 
 
@@ -159,11 +165,12 @@ def others(home: str, host: str) -> dict[str, Any]:
         name = file.removesuffix(_ENDING)
         if file.endswith(_ENDING) and name != host:
             with contextlib.suppress(OSError, ValueError, RecursionError):
-                found[name] = json.loads(_text(os.path.join(home, file)))
+                found[name] = json.loads(text(os.path.join(home, file)))
     return found
 
 
-def _text(path: str) -> bytes:
+def text(path: str) -> bytes:
+    """What is in a file of ours. Raises ValueError for one of another's, OSError."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(handle, "rb") as file:
         found = os.fstat(handle)
@@ -172,8 +179,8 @@ def _text(path: str) -> bytes:
         return file.read(_MOST_BYTES)
 
 
-def argv(folder: str, host: str) -> list[str]:
-    """What runs the process of a pool: this program again."""
+def argv(folder: str, host: str, part: str = "pool") -> list[str]:
+    """What runs a process of a pool: this program again."""
     program = os.path.abspath(sys.argv[0])
-    own = [program] if program.endswith(".pyz") else ["-m", "saltvirt.haagent"]
-    return [sys.executable, *own, "pool", folder, host]
+    again = [program] if program.endswith(".pyz") else ["-m", "saltvirt.haagent"]
+    return [sys.executable, *again, part, folder, host]

@@ -19,12 +19,15 @@ from saltvirt.ha.facts import ArrivedBeat, Beat
 from saltvirt.haagent import definitions, ending, pools
 from saltvirt.haagent.copies import Copies
 from saltvirt.haagent.definitions import Definition, Definitions
+from saltvirt.haagent.fencing import Fencing
 from saltvirt.haagent.guests import Guests, Where
 from saltvirt.haagent.inbox import Asked, Inbox
 from saltvirt.haagent.moves import Moves
 from saltvirt.haagent.settings import AgentSettings
+from saltvirt.haagent.shelf import FOLDER, Shelf
 from saltvirt.haagent.store import Store
 from saltvirt.haagent.watchdog import Watchdog
+from saltvirt.hafence.setting import FenceTold
 from saltvirt.hatalk import frames
 from saltvirt.hatalk.line import Pace
 from saltvirt.hatalk.talk import Talk
@@ -68,10 +71,18 @@ class Service:
         self.guests.on_definition = self.tell_definition
         self.moves = Moves(self.guests, clock, self.ask, lambda host: f"qemu+tls://{host}/system")
         self.inbox = Inbox(settings.masters, clock, self.wake.set)
+        self.fencing = Fencing(
+            settings.host, lambda: self.inbox.calls, clock, self.policy.suspect_s, self.tell_fenced
+        )
         self.pools = [
             pools.Pool(folder, pools.argv(folder, settings.host), settings.members, clock)
             for folder in settings.pools
         ]
+        self.shelves = [
+            Shelf(folder, pools.argv(folder, settings.host, FOLDER), clock)
+            for folder in settings.pools
+        ]
+        self._definitions: dict[str, Definition] = {}
         beat_s, suspect_s = self.policy.beat_s, self.policy.suspect_s
         pace = Pace(beat_s, suspect_s / 2, 2 * suspect_s, min(2, suspect_s / 2))
         self.talk = Talk(settings.credentials, self.inbox.on_frame, pace)
@@ -117,8 +128,8 @@ class Service:
         if self.ended == AGAIN and not self.state.believed:
             self.watchdog.rest()
         self.guests.end()
-        for pool in self.pools:
-            pool.end()
+        for part in (*self.pools, *self.shelves):
+            part.end()
         with contextlib.suppress(Exception):
             self.talk.close()
         self.store.unlock()
@@ -160,6 +171,7 @@ class Service:
         self.guests.names = self.names()
         self.guests.health.agents = self.agents()
         self.tell(step.beat)
+        self.shelve()
         acts = set(step.actions)
         for action in step.actions:
             self.act(action, action not in self._last_acts and action.kind not in _OFTEN)
@@ -252,9 +264,28 @@ class Service:
 
     def tell_definition(self, found: Definition) -> None:
         """libvirt's definition of a guest has changed."""
+        self._definitions[found.name] = found
         frame = frames.frame(frames.DEFINITION, found.body())
         for name in self.settings.masters:
             self.talk.tell(name, frame)
+
+    def shelve(self) -> None:
+        """Definitions of guests that are this host's go beside the disks, too."""
+        guests = self.state.kept.registry.guests
+        for name in set(self._definitions) - self.guests.names:
+            self._definitions.pop(name, None)
+        here = (self.state.host, self.state.boot)
+        own = {
+            name: one
+            for name, one in self._definitions.copy().items()
+            if name in guests and (guests[name].host, guests[name].boot) == here
+        }
+        for shelf in self.shelves:
+            shelf.keep(own, guests, self.copies.is_defined)
+
+    def tell_fenced(self, master: str, told: FenceTold) -> None:
+        """How a fence ended that a master has had run here."""
+        self.talk.tell(master, frames.frame(frames.FENCED, told.to_answer()))
 
     def ask(self, host: str, guest: str, epoch: int) -> None:
         """Asks a peer whether a guest may come in."""
@@ -297,6 +328,9 @@ class Service:
         body = asked.body
         if asked.kind == frames.DEFINITION:
             self.guests.kept.keep(definitions.parse(_text(body, "name"), _text(body, "xml")))
+            return
+        if asked.kind == frames.FENCE:
+            self.fencing.asked(asked.sender, body)
             return
         if asked.kind not in (frames.INCOMING, frames.INCOMING_ANSWER):
             return

@@ -189,8 +189,13 @@ def replace(path: str, data: bytes, durable: bool = True) -> None:
             os.unlink(new)
         raise
     if durable:
-        folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        settle(os.path.dirname(path))
+
+
+def settle(folder: str) -> None:
+    """What was renamed in a folder is on the disk. Raises OSError."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -9,6 +9,8 @@ from typing import Any
 
 from saltvirt import errors, settings, units
 from saltvirt.ha.policy import CONDITIONAL, SHUTDOWN_POLICIES, HaPolicy
+from saltvirt.hafence import setting
+from saltvirt.hafence.setting import FenceSetting
 from saltvirt.hatalk import addresses
 
 PORT = 16516
@@ -16,24 +18,10 @@ WATCHDOG = "/dev/watchdog"
 # of what would break the reserve
 REFUSE, WARN = "refuse", "warn"
 
-_AGENT = re.compile("fence_[a-z0-9_]{1,60}")
-_OPTION = re.compile("[a-z][a-z0-9_-]{0,60}")
-# ours to say, or secrets, which are in a file
-_OURS = ("action", "password", "passwd")
 _COUNTS = ("max_fences", "starts_at_once")
 _NUMBERS = tuple(
     one.name for one in fields(HaPolicy) if one.name not in (*_COUNTS, "reserve", "shutdown_policy")
 )
-
-
-@dataclass(frozen=True)
-class FenceSetting:
-    """One way to switch a host off. agent: a program of ClusterLabs' fence-agents. options: its
-    own. password_file: a file of this master that has the password."""
-
-    agent: str
-    options: dict[str, str] = field(default_factory=dict)
-    password_file: str | None = None
 
 
 @dataclass(frozen=True)
@@ -84,8 +72,22 @@ def of_master(opts: Mapping[str, Any]) -> HaConfig:
     if set(masters) & set(members):
         raise errors.InvalidInput("virt:ha:masters: a master is no member: give it another name")
     found = {host: _member(host, one, port) for host, one in sorted(members.items(), key=str)}
+    for host, member in found.items():
+        _run_elsewhere(host, member, found)
     by = settings.choice(get, "ha:reserve_policy", REFUSE, (REFUSE, WARN))
     return HaConfig(name, masters, found, _pools(get), _policy(get), by)
+
+
+def _run_elsewhere(host: str, member: Member, members: Mapping[str, Member]) -> None:
+    """Raises InvalidInput for a fence that is run from a host that cannot."""
+    for place, fence in enumerate(member.fences, start=1):
+        wrong = [one for one in fence.hosts if one == host or one not in members]
+        if wrong:
+            others = ", ".join(one for one in members if one != host) or "none"
+            raise errors.InvalidInput(
+                f"virt:ha:members:{host}: fence {place}: from must name other members, not "
+                f"{units.shown(wrong[0])}; others: {others}"
+            )
 
 
 def _pools(get: settings.Get) -> tuple[str, ...]:
@@ -102,7 +104,7 @@ def _member(host: object, given: object, port: int) -> Member:
         raise errors.InvalidInput(f"virt:ha:members: {units.shown(host)} is no minion id")
     given = {"address": given} if isinstance(given, str) else given
     known = {"address", "port", "fences", "watchdog"}
-    one = _mapping(given, where, known)
+    one = setting.mapping(given, where, known)
     address = addresses.ip(where, one.get("address"))
     own_port = one.get("port", port)
     if isinstance(own_port, bool) or not isinstance(own_port, int) or not 0 < own_port < 2**16:
@@ -114,46 +116,9 @@ def _member(host: object, given: object, port: int) -> Member:
     if not isinstance(fences, list):
         raise errors.InvalidInput(f"{where}: fences must be a list")
     levels = tuple(
-        _fence(f"{where}: fence {place}", each) for place, each in enumerate(fences, start=1)
+        setting.parse(f"{where}: fence {place}", each) for place, each in enumerate(fences, start=1)
     )
     return Member(address, own_port, levels, watchdog)
-
-
-def _fence(where: str, given: object) -> FenceSetting:
-    one = _mapping(given, where, {"agent", "options"})
-    agent = one.get("agent")
-    if not isinstance(agent, str) or not _AGENT.fullmatch(agent):
-        raise errors.InvalidInput(
-            f"{where}: agent must be the name of a fence agent such as fence_ipmilan, "
-            f"not {units.shown(agent)}"
-        )
-    options = _mapping(one.get("options") or {}, f"{where}: options", None)
-    secret = options.pop("password_file", None)
-    if secret is not None and not (isinstance(secret, str) and secret.startswith("/")):
-        raise errors.InvalidInput(f"{where}: password_file must be an absolute path")
-    found = {}
-    for key, value in options.items():
-        if key in _OURS:
-            advice = "is given by Salt Virt" if key == "action" else "belongs in a password_file"
-            raise errors.InvalidInput(f"{where}: {key} {advice}")
-        text = units.shown(value) if isinstance(value, (bool, int, float)) else value
-        fits = isinstance(text, str) and text.isprintable() and _OPTION.fullmatch(str(key))
-        if not fits:
-            raise errors.InvalidInput(f"{where}: {key} must be a text of one line")
-        found[str(key)] = str(text)
-    return FenceSetting(agent, found, secret)
-
-
-def _mapping(given: object, where: str, known: set[str] | None) -> dict[str, Any]:
-    if not isinstance(given, Mapping):
-        raise errors.InvalidInput(f"{where} must be a mapping, not {units.shown(given)}")
-    unknown = sorted(map(str, set(given) - known)) if known else []
-    if unknown:
-        raise errors.InvalidInput(
-            f"{where}: unknown setting {', '.join(unknown)}; "
-            f"known: {', '.join(sorted(known or ()))}"
-        )
-    return dict(given)
 
 
 def _policy(get: settings.Get) -> HaPolicy:

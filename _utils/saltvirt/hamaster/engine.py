@@ -36,6 +36,7 @@ from saltvirt.hamaster.fencer import FenceEnd
 from saltvirt.hamaster.inbox import Inbox
 from saltvirt.hamaster.journal import Journal
 from saltvirt.hamaster.outlook import sized
+from saltvirt.hamaster.remote import Remote
 from saltvirt.hamaster.ties import Ties
 from saltvirt.hamaster.wishes import Wishes, WishStore
 from saltvirt.hatalk import frames
@@ -80,6 +81,8 @@ class Fences(Protocol):
 
     def ended(self) -> list[FenceEnd]:
         """Those that ended since this was last asked."""
+
+    remote: Remote | None
 
 
 class Room(Protocol):
@@ -131,6 +134,7 @@ class Engine:
         self.definitions = Definitions(opts)
         self.kept = files.read(seen.kept(opts), MasterKept)
         self.state = begun(config.name, self.kept or MasterKept(), world.clock())
+        self.remote = world.fences.remote = Remote(world.talker.tell, self.hears)
         self.problem = self.doubt = ""
         self._sized: tuple[Wishes, dict[str, facts.Host], dict[str, GuestWanted]]
         self._sized = self.wishes, {}, {}
@@ -259,6 +263,8 @@ class Engine:
                     self._definition(host, body)
                 elif kind == frames.JOURNAL:
                     self._deed(host, body)
+                elif kind == frames.FENCED:
+                    self.remote.answered(host, body)
             except (errors.VirtError, OSError) as exc:
                 log.warning("%s", plain.line(exc))
 
@@ -297,6 +303,11 @@ class Engine:
                 continue
             for one in self.definitions.untold(host, arrived.beat.boot):
                 self.world.talker.tell(host, frames.DEFINITION, one.body())
+
+    def hears(self, host: str) -> bool:
+        """Whether the host is heard now. Any thread may ask."""
+        arrived = self.inbox.beats().get(host)
+        return arrived is not None and not self._is_silent(arrived, self.world.clock())
 
     def _is_silent(self, arrived: ArrivedBeat, now_s: float) -> bool:
         return now_s - arrived.at_s >= self.config.policy.suspect_s

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 from saltvirt import errors
 from saltvirt.ha.view import OFF, TIMED_OUT, Fence, FenceSeen
-from saltvirt.hamaster import fences
-from saltvirt.hamaster.config import FenceSetting, Member
-from saltvirt.hamaster.fences import Outcome
+from saltvirt.hafence import agents
+from saltvirt.hafence.agents import Outcome
+from saltvirt.hafence.setting import FenceSetting
+from saltvirt.hamaster.config import Member
+from saltvirt.hamaster.remote import Remote
 
 log = logging.getLogger(__name__)
 
@@ -30,14 +32,16 @@ class FenceEnd:
 
 
 class Fencer:
-    """off: what switches a host off by one of its fences."""
+    """off: what switches a host off by one of its fences. remote: what has other hosts run one;
+    the engine, which hears them, sets it."""
 
     def __init__(
         self,
         members: Mapping[str, Member],
-        off: Callable[[FenceSetting], Outcome] = fences.off,
+        off: Callable[[FenceSetting], Outcome] = agents.off,
     ) -> None:
         self._members, self._off = members, off
+        self.remote: Remote | None = None
         self._lock, self._working = threading.Lock(), set[tuple[str, int]]()
         self._seen: dict[str, FenceSeen] = {}
         self._ends: queue.SimpleQueue[FenceEnd] = queue.SimpleQueue()
@@ -78,7 +82,10 @@ class Fencer:
     def _run(self, fence: Fence, setting: FenceSetting) -> None:
         outcome = Outcome(TIMED_OUT)
         try:
-            outcome = self._off(setting)
+            if setting.hosts and self.remote is not None:
+                outcome = self.remote.off(fence, setting)
+            else:
+                outcome = self._off(setting)
         except errors.VirtError as exc:
             outcome = Outcome(TIMED_OUT, exc.text)
         except Exception as exc:

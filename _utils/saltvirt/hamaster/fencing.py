@@ -5,36 +5,43 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from saltvirt import errors
+from saltvirt import errors, plain
 from saltvirt.fleet.client import Fleet
 from saltvirt.ha.view import OFF, ON, TIMED_OUT
-from saltvirt.hamaster import fences
-from saltvirt.hamaster.config import FenceSetting
+from saltvirt.hafence import agents
+from saltvirt.hafence.agents import Outcome
+from saltvirt.hafence.setting import FenceSetting
 from saltvirt.hamaster.person import Person
 from saltvirt.operations.operation import Checked, Reasons, Result
 
+_SWITCH, _LOOK = "off", "status"
+
 
 class FenceHost:
-    """Switches a host off. What its fence then sees is written down as a person's word is."""
+    """Switches a host off. What its fence then sees is written down as a person's word is. A fence
+    that other hosts run is run by their minions, told by this master as all they do."""
 
     def __init__(self, fleet: Fleet, host: str) -> None:
         self.fleet, self.host = fleet, str(host)
         self.person = Person(fleet, "fence")
 
     def check(self) -> Checked:
-        """Whether each of its fences is reached and lets us in, by its status."""
+        """Whether each of its fences is reached and lets us in, by its status, from each host that
+        is to run it."""
         reasons = Reasons()
         with reasons:
             levels = self._levels()
-            rows: list[list[Any]] = [["fence", "agent", "status", "reason"]]
+            rows: list[list[Any]] = [["fence", "agent", "from", "status", "reason"]]
             states = set()
             for place, fence in enumerate(levels, start=1):
-                with reasons:
-                    found = fences.status(fence)
-                    rows.append([place, fence.agent, found.state, found.words])
-                    states.add(found.state)
-                    if found.state == TIMED_OUT:
-                        raise errors.OperationFailed(f"fence {place}: {found.words}")
+                for host in fence.hosts or ("",):
+                    with reasons:
+                        found = self._status(host, fence)
+                        rows.append([place, fence.agent, host, found.state, found.words])
+                        states.add(found.state)
+                        if found.state == TIMED_OUT:
+                            where = f"fence {place}" + (f" from {host}" if host else "")
+                            raise errors.OperationFailed(f"{where}: {found.words or found.state}")
             with reasons:
                 if {ON, OFF} <= states:
                     raise errors.OperationFailed(
@@ -54,7 +61,7 @@ class FenceHost:
         host, levels = self.host, self._levels()
         boot = self.person.engine.registry.host(host).boot
         self.person.tell(host, f"a person fences {host}")
-        last, said = fences.in_turn(levels, host)
+        last, said = agents.in_turn(levels, host, self._off)
         if last.state != OFF:
             self.person.tell(host, f"{host} was not fenced: {'; '.join(said)}")
             raise errors.OperationFailed(f"{host} is not proven to be off: {'; '.join(said)}")
@@ -70,3 +77,19 @@ class FenceHost:
         if not levels:
             raise errors.NotFound(f"{self.host} has no fence: virt:ha:members:{self.host}:fences")
         return levels
+
+    def _off(self, fence: FenceSetting) -> Outcome:
+        if not fence.hosts:
+            return agents.off(fence)
+        return agents.by_first(fence.hosts, lambda host: self._from(host, fence, _SWITCH))
+
+    def _status(self, host: str, fence: FenceSetting) -> Outcome:
+        return self._from(host, fence, _LOOK) if host else agents.status(fence)
+
+    def _from(self, host: str, fence: FenceSetting, action: str) -> Outcome:
+        """What a host's minion says of it. No password is in what it is told."""
+        told = {**replace(fence, hosts=()).to_answer(), "action": action}
+        answer = self.fleet.one(host, "virt.ha_fence", told)
+        if answer["state"] not in (OFF, ON, TIMED_OUT):
+            raise errors.BadAnswer(f"{host}: virt.ha_fence answered {answer['state'][:20]!r}")
+        return Outcome(answer["state"], plain.line(answer["words"]))

@@ -31,16 +31,17 @@ class AgentsTalker:
             self._talk.call(name, member.address, member.port)
 
     def tell(self, host: str, kind: str, body: dict[str, Any]) -> None:
-        """Says it as soon as there is a connection."""
+        """Says it as soon as there is a connection. Any thread may."""
         if self._talk is None:
             return
-        if self._last is None or self._last[0] != kind or self._last[1] is not body:
+        last = self._last
+        if last is None or last[0] != kind or last[1] is not body:
             try:
-                self._last = kind, body, frames.frame(kind, body)
+                last = self._last = kind, body, frames.frame(kind, body)
             except frames.BadFrame as exc:
                 log.error("%s", exc)
                 return
-        self._talk.tell(host, self._last[2])
+        self._talk.tell(host, last[2])
 
     def end(self) -> None:
         """Ends all connections."""

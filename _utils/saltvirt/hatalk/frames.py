@@ -17,13 +17,15 @@ DEFINITION = "definition"
 INCOMING, INCOMING_ANSWER = "incoming", "incoming-answer"
 # an agent's acts, and a person's word through a master
 JOURNAL, COMMAND = "journal", "command"
+# a master has a host run a fence of another one, and how that ended
+FENCE, FENCED = "fence", "fenced"
 # each side says that it is there, when it has nothing else to say
 HELLO = "hello"
 # of these the body says who speaks, and that must be the certificate's name
 SPEAKER = {BEAT: "host", CALL: "master"}
 # what each may say; anything else is passed over
-OF_MEMBERS = frozenset({BEAT, DEFINITION, INCOMING, INCOMING_ANSWER, JOURNAL})
-OF_MASTERS = frozenset({CALL, DEFINITION, COMMAND})
+OF_MEMBERS = frozenset({BEAT, DEFINITION, INCOMING, INCOMING_ANSWER, JOURNAL, FENCED})
+OF_MASTERS = frozenset({CALL, DEFINITION, COMMAND, FENCE})
 
 MOST_BYTES = 8 * 1024**2
 HEAD = struct.Struct(">I")

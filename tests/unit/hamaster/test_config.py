@@ -8,6 +8,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors, settings
 from saltvirt.ha.policy import HaPolicy
+from saltvirt.hafence.setting import FenceSetting
 from saltvirt.hamaster import config
 
 AT = {"address": "10.0.0.1"}
@@ -22,16 +23,17 @@ def test_what_is_said_is_read():
     options = {"ip": "10.1.0.1", "lanplus": 1, "password_file": "/etc/salt/bmc"}
     fence = {"agent": "fence_ipmilan", "options": options}
     found = read(
-        members={"hv1": {"address": "10.0.0.1", "port": 1, "fences": [fence], "watchdog": None},
+        members={"hv1": {"address": "10.0.0.1", "port": 1, "watchdog": None,
+                         "fences": [fence, {"agent": "fence_x", "from": "hv2"}]},
                  "hv2": "10.0.0.2", "hv3": {"address": "fd00::3"}},
         pools=["/disks"], max_fences=3, beat_s=0.5, reserve=1, shutdown_policy="migrate",
     )  # fmt: skip
     assert (found.name, found.masters) == ("salt", ("salt",))
-    setting = config.FenceSetting(
-        "fence_ipmilan", {"ip": "10.1.0.1", "lanplus": "1"}, "/etc/salt/bmc"
-    )
+    setting = FenceSetting("fence_ipmilan", {"ip": "10.1.0.1", "lanplus": "1"}, "/etc/salt/bmc")
     assert found.members == {
-        "hv1": config.Member("10.0.0.1", 1, (setting,), None),
+        "hv1": config.Member(
+            "10.0.0.1", 1, (setting, FenceSetting("fence_x", hosts=("hv2",))), None
+        ),
         "hv2": config.Member("10.0.0.2"),
         "hv3": config.Member("fd00::3"),
     }
@@ -77,6 +79,13 @@ WRONG = (
     ({"members": {"hv1": {**AT, "fences": [
         {"agent": "fence_x", "options": {"password_file": "x"}}]}}},
      "password_file must be an absolute path"),
+    ({"members": {"hv1": {**AT, "fences": [{"agent": "fence_x", "from": "hv1"}]}, "hv2": AT}},
+     "hv1: fence 1: from must name other members, not 'hv1'; others: hv2"),
+    ({"members": {"hv1": {**AT, "fences": [{"agent": "fence_x", "from": ["hv2", "hv9"]}]},
+                  "hv2": AT}},
+     "from must name other members, not 'hv9'"),
+    ({"members": {"hv1": {**AT, "fences": [{"agent": "fence_x", "from": [7]}]}}},
+     "from must be a hypervisor, or a list of them"),
     ({"masters": ["other"]}, "must name this master, salt"),
     ({"masters": ["salt", "hv1"]}, "a master is no member"),
     ({"pools": ["disks"]}, "a list of absolute paths"),

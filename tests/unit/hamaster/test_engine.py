@@ -15,12 +15,13 @@ from saltvirt.ha.facts import ArrivedCall, Beat, Call
 from saltvirt.ha.place import Room
 from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord
 from saltvirt.ha.view import Fence, FenceSeen, GuestWanted, Tied
+from saltvirt.hafence.agents import Outcome
+from saltvirt.hafence.setting import FenceSetting
 from saltvirt.hamaster import files, rooms, seen
-from saltvirt.hamaster.config import FenceSetting, HaConfig, Member
+from saltvirt.hamaster.config import HaConfig, Member
 from saltvirt.hamaster.definitions import Definitions
 from saltvirt.hamaster.engine import Engine, World
 from saltvirt.hamaster.fencer import Fencer
-from saltvirt.hamaster.fences import Outcome
 from saltvirt.hamaster.journal import Journal
 from saltvirt.placement.facts import Host, Store
 from saltvirt.placement.policy import PlacementPolicy

@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.hamaster import fences
-from saltvirt.hamaster.config import FenceSetting
+from saltvirt.hafence import agents as fences
+from saltvirt.hafence.setting import FenceSetting
 
 AGENT = """#!/bin/sh
 cat > "{folder}/told.new"

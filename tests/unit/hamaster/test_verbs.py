@@ -12,7 +12,8 @@ from saltvirt import errors
 from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord, Registry
 from saltvirt.ha.view import GuestRule, MasterKept, Tied, Wish
 from saltvirt.haagent import settings as agent_settings
-from saltvirt.hamaster import arm, fences, files, seen
+from saltvirt.hafence import agents as fences
+from saltvirt.hamaster import arm, files, seen
 from saltvirt.hamaster.arm import Arm, ConfirmOff
 from saltvirt.hamaster.enable import Asked, Disable, Enable, Ignore
 from saltvirt.hamaster.fencing import FenceHost
@@ -566,7 +567,7 @@ def test_a_fence_is_asked_and_nothing_switched(cloud, bmc):
     bmc.does(status=ON)
     found = FenceHost(cloud, "hv000").check()
     assert found.answer()["hv000"]["result"] is None
-    assert found.more["table"][1] == [1, "fence_fake", "on", ""]
+    assert found.more["table"][1] == [1, "fence_fake", "", "on", ""]
     assert [one["action"] for one in bmc.told()] == ["status"]
 
 
@@ -591,3 +592,51 @@ def test_one_that_is_not_proven_to_be_off_is_not(cloud, bmc):
     assert wishes(cloud).confirmed == {}
     with pytest.raises(errors.NotFound, match="hv001 has no fence"):
         FenceHost(cloud, "hv001").run()
+
+
+@pytest.fixture
+def elsewhere(cloud):
+    """hv000's fence is run by hv001, or by hv002; what each minion was told, and what it says."""
+    password = {"password_file": "/etc/salt/bmc"}
+    fence = {"agent": "fence_fake", "options": {"ip": "10.1.0.1", **password},
+             "from": ["hv001", "hv002"]}  # fmt: skip
+    cloud.opts["virt"]["ha"]["members"]["hv000"]["fences"] = [fence]
+    cloud.told_minions, cloud.says = [], {"hv001": "on", "hv002": "on"}
+
+    def run(host, **told):
+        cloud.told_minions.append((host, told))
+        return {"state": cloud.says[host], "words": "a\x1b[2Jb" if cloud.says[host] == "?" else ""}
+
+    cloud.virt_ha_fence = run
+    return cloud
+
+
+def test_each_host_that_is_to_run_a_fence_is_asked_whether_it_could(elsewhere):
+    found = FenceHost(elsewhere, "hv000").check()
+    assert not found.reasons
+    assert [row[2:4] for row in found.more["table"][1:]] == [["hv001", "on"], ["hv002", "on"]]
+    assert elsewhere.told_minions[0] == (
+        "hv001", {"agent": "fence_fake", "options": {"ip": "10.1.0.1"},
+                  "password_file": "/etc/salt/bmc", "action": "status"},
+    )  # fmt: skip
+    elsewhere.says["hv002"] = "timed out"
+    answer = operation.perform(FenceHost(elsewhere, "hv000"), test=True)
+    assert answer["retcode"] == 1 and "fence 1 from hv002: " in str(answer)
+
+
+def test_a_host_that_is_gone_is_passed_over(elsewhere, engine):
+    write_engine(elsewhere, Registry(1, 3, hosts={"hv000": HostRecord("up", boot=5)}))
+    elsewhere.dead = {"hv001"}
+    elsewhere.says["hv002"] = "off"
+    found = FenceHost(elsewhere, "hv000").run()
+    assert found.changes == {"power": {"new": "off"}} and "from hv001: timed out" in found.comment
+    assert "from hv002: off" in found.comment
+    assert [(host, told["action"]) for host, told in elsewhere.told_minions] == [("hv002", "off")]
+
+
+@pytest.mark.parametrize("says", ["on", "timed out", "?"])
+def test_what_no_host_sees_off_is_not_proven_to_be(elsewhere, says):
+    elsewhere.says = dict.fromkeys(elsewhere.says, says)
+    with pytest.raises(errors.OperationFailed, match="hv000 is not proven to be off"):
+        FenceHost(elsewhere, "hv000").run()
+    assert wishes(elsewhere).confirmed == {}

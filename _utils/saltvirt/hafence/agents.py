@@ -13,11 +13,12 @@ import signal
 import stat
 import subprocess
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from saltvirt import errors, plain
 from saltvirt.ha.view import OFF, ON, TIMED_OUT
-from saltvirt.hamaster.config import FenceSetting
+from saltvirt.hafence.setting import FenceSetting
 
 # how long one call of a fence agent may take
 CALL_S = 60
@@ -67,9 +68,7 @@ def program(fence: FenceSetting) -> str:
     """The agent's path. Raises OperationFailed where it is not installed."""
     path = shutil.which(fence.agent, path=PATH)
     if path is None:
-        raise errors.OperationFailed(
-            f"{fence.agent} is not installed on this master: install fence-agents"
-        )
+        raise errors.OperationFailed(f"{fence.agent} is not installed here: install fence-agents")
     return path
 
 
@@ -132,13 +131,16 @@ def _end(process: subprocess.Popen[bytes]) -> None:
                 pipe.close()
 
 
-def in_turn(levels: tuple[FenceSetting, ...], host: str) -> tuple[Outcome, list[str]]:
-    """The first of a host's fences that sees it off; and what each said."""
+def in_turn(
+    levels: tuple[FenceSetting, ...], host: str, run: Callable[[FenceSetting], Outcome] = off
+) -> tuple[Outcome, list[str]]:
+    """The first of a host's fences that sees it off; and what each said. run: what switches a host
+    off by one."""
     said, last = [], Outcome(TIMED_OUT, f"{host} has no fence")
     for place, fence in enumerate(levels, start=1):
         began = time.monotonic()
         try:
-            last = off(fence)
+            last = run(fence)
         except errors.VirtError as exc:
             last = Outcome(TIMED_OUT, exc.text)
         took = f"{time.monotonic() - began:.0f} s"
@@ -147,3 +149,18 @@ def in_turn(levels: tuple[FenceSetting, ...], host: str) -> tuple[Outcome, list[
         if last.state == OFF:
             break
     return last, said
+
+
+def by_first(hosts: Iterable[str], ask: Callable[[str], Outcome]) -> Outcome:
+    """The outcome of the first of the hosts that sees it off, with what those before it said; else
+    of the last. One that cannot be asked is passed over. ask: has a host run the fence."""
+    said, last = [], Outcome(TIMED_OUT)
+    for host in hosts:
+        try:
+            last = ask(host)
+        except errors.VirtError as exc:
+            last = Outcome(TIMED_OUT, exc.text)
+        said.append(f"from {host}: {last.state}" + (f": {last.words}" if last.words else ""))
+        if last.state == OFF:
+            break
+    return Outcome(last.state, "; ".join(said))

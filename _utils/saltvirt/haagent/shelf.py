@@ -1,0 +1,149 @@
+"""Definitions of guests beside their disks: for a person, or a master, that has lost all others.
+
+Nothing reads them here. A process of its own for each pool, which may hang as its storage does.
+
+    python3 -m saltvirt.haagent definitions FOLDER HOST
+
+It reads lines of JSON, ``name`` and ``xml`` (null: it goes), and answers each with a line: what
+failed, or nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import BinaryIO
+
+from saltvirt import errors, plain
+from saltvirt.haagent import definitions, pools, store
+from saltvirt.haagent.definitions import Definition
+
+log = logging.getLogger(__name__)
+
+FOLDER = "definitions"
+# what another host has written over is written again within this time
+AGAIN_S, _RETRY_S = 600, 30
+
+
+class Shelf:
+    """One pool. argv: what runs its process. clock: of this boot."""
+
+    def __init__(self, folder: str, argv: Sequence[str], clock: Callable[[], float]) -> None:
+        self.folder, self._argv, self._clock = folder, list(argv), clock
+        self._kept: dict[str, tuple[str, float]] = {}
+        self._next: dict[str, str | None] = {}
+        self._news, self._guard = threading.Event(), threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ends, self._said = False, ""
+        threading.Thread(target=self._run, name=f"definitions {folder}", daemon=True).start()
+
+    def keep(
+        self,
+        own: Mapping[str, Definition],
+        guests: Collection[str],
+        is_defined: Callable[[str], bool],
+    ) -> None:
+        """own: those of the guests that are this host's. guests: all of high availability. One that
+        is none any more goes when libvirt has it no longer; of others this host forgets that it
+        has kept them."""
+        now_s = self._clock()
+        with self._guard:
+            for name, found in own.items():
+                digest, at_s = self._kept.get(name, ("", 0.0))
+                if digest != found.digest or now_s - at_s >= AGAIN_S:
+                    self._kept[name] = (found.digest, now_s)
+                    self._next[name] = found.xml
+            for name in set(self._kept) - set(own):
+                if name in guests:
+                    del self._kept[name]
+                    self._next.pop(name, None)
+                elif not is_defined(name):
+                    del self._kept[name]
+                    self._next[name] = None
+            if self._next:
+                self._news.set()
+
+    def end(self) -> None:
+        """Ends its process, if that can be ended."""
+        self._ends = True
+        self._news.set()
+        if self._process is not None:
+            self._process.kill()
+
+    def _run(self) -> None:
+        while not self._ends:
+            self._news.wait()
+            try:
+                self._session()
+            except (OSError, ValueError, errors.VirtError) as exc:
+                self._say(f"definitions in {self.folder}: {plain.line(exc)}")
+                threading.Event().wait(_RETRY_S)
+
+    def _session(self) -> None:
+        pipe = subprocess.PIPE
+        with subprocess.Popen(self._argv, stdin=pipe, stdout=pipe) as process:
+            self._process = process
+            assert process.stdin and process.stdout
+            while not self._ends:
+                with self._guard:
+                    if not self._next:
+                        self._news.clear()
+                        return
+                    name, xml = next(iter(self._next.items()))
+                process.stdin.write(json.dumps({"name": name, "xml": xml}).encode() + b"\n")
+                process.stdin.flush()
+                self._took(process.stdout.readline())
+                with self._guard:
+                    if name in self._next and self._next[name] == xml:
+                        del self._next[name]
+
+    def _took(self, line: bytes) -> None:
+        trouble = json.loads(line).get("trouble") if line else "its process has ended"
+        if trouble:
+            raise errors.OperationFailed(str(trouble))
+        self._say(f"definitions are kept in {self.folder}, too")
+
+    def _say(self, text: str) -> None:
+        if text != self._said:
+            log.info("%s", text)
+        self._said = text
+
+
+def serve(folder: str, host: str, lines: BinaryIO, answers: BinaryIO) -> None:
+    """The process of a pool, until nothing is left to do."""
+    for line in lines:
+        told = {}
+        try:
+            asked = json.loads(line)
+            put(folder, host, asked["name"], asked["xml"])
+        except OSError as exc:
+            told["trouble"] = f"{exc.strerror} ({exc.filename or folder})"
+        except errors.VirtError as exc:
+            told["trouble"] = exc.text
+        answers.write(json.dumps(told).encode() + b"\n")
+        answers.flush()
+
+
+def put(folder: str, host: str, name: str, xml: str | None) -> None:
+    """A definition into the pool, whole or not at all; None: it goes. What is there already is left
+    as it is. Raises OperationFailed where others could read it, OSError."""
+    home = pools.own(os.path.join(pools.prepared(folder), FOLDER), 0o077)
+    path = os.path.join(home, definitions.file_of(name))
+    if xml is None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        return
+    data = xml.encode()
+    with contextlib.suppress(OSError, ValueError):
+        if pools.text(path) == data:
+            return
+    # of two hosts that write at once each has a file of its own until it is whole
+    own = os.path.join(home, f".{host}")
+    store.replace(own, data)
+    os.rename(own, path)
+    store.settle(home)

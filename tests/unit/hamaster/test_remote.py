@@ -1,0 +1,194 @@
+"""Fences that other hosts run for the leader: whom it asks, whom it believes."""
+
+import threading
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.ha.facts import ArrivedCall, Call, Promise
+from saltvirt.ha.view import Fence, FenceSeen
+from saltvirt.haagent.fencing import Fencing
+from saltvirt.hafence.agents import Outcome
+from saltvirt.hafence.setting import FenceSetting
+from saltvirt.hamaster import remote
+from saltvirt.hamaster.config import Member
+from saltvirt.hamaster.fencer import Fencer
+from saltvirt.hamaster.remote import Remote
+from tests.clock import Clock, until
+
+SETTING = FenceSetting("fence_x", {"ip": "10.1.0.1"}, "/etc/salt/bmc", ("hv2", "hv3"))
+FENCE = Fence("hv1", 0, "4.7.0")
+
+
+class Hosts:
+    """says: what a host answers when it is asked; one that is not there says nothing."""
+
+    def __init__(self, **says):
+        self.says, self.heard, self.asked = says, {"hv2", "hv3"}, []
+        self.remote = Remote(self.tell, self.heard.__contains__)
+
+    def tell(self, host, kind, body):
+        self.asked.append((host, kind, body))
+        if host in self.says:
+            told = {"host": "hv1", "attempt": body["attempt"], **self.says[host]}
+            threading.Thread(target=self.remote.answered, args=(host, told)).start()
+
+    def names(self):
+        return [host for host, _, _ in self.asked]
+
+
+def test_the_first_that_sees_it_off_is_the_last_that_is_asked():
+    hosts = Hosts(hv2={"state": "off"}, hv3={"state": "off"})
+    assert hosts.remote.off(FENCE, SETTING) == Outcome("off", "from hv2: off")
+    [(host, kind, body)] = hosts.asked
+    assert (host, kind) == ("hv2", "fence")
+    assert body == {"host": "hv1", "attempt": "4.7.0", "fence": SETTING.to_answer()}
+
+
+def test_one_that_does_not_reach_the_board_is_followed_by_the_next():
+    hosts = Hosts(hv2={"state": "timed out", "words": "no route\x1b"}, hv3={"state": "off"})
+    found = hosts.remote.off(FENCE, SETTING)
+    assert (found.state, hosts.names()) == ("off", ["hv2", "hv3"])
+    assert "from hv2: timed out: no route" in found.words and "\x1b" not in found.words
+
+
+def test_one_that_is_gone_is_not_asked_and_one_that_dies_meanwhile_is_given_up(monkeypatch):
+    monkeypatch.setattr(remote, "_LOOK_S", 0.01)
+    hosts = Hosts()
+    hosts.heard.discard("hv2")
+    threading.Timer(0.1, hosts.heard.clear).start()
+    assert hosts.remote.off(FENCE, SETTING).state == "timed out"
+    assert hosts.names() == ["hv3"]
+
+
+def test_one_that_says_nothing_is_not_waited_for_without_end(monkeypatch):
+    monkeypatch.setattr(remote, "_LOOK_S", 0.01)
+    monkeypatch.setattr(remote, "PATIENCE_S", 0.05)
+    found = Hosts().remote.off(FENCE, SETTING)
+    assert found.state == "timed out" and found.words.count("did not answer") == 2
+
+
+def test_nobody_is_believed_for_more_than_he_was_asked(monkeypatch):
+    monkeypatch.setattr(remote, "_LOOK_S", 0.01)
+    hosts = Hosts()
+    told = {"host": "hv1", "attempt": "4.7.0", "state": "off"}
+    hosts.remote.answered("hv2", told)  # before it was asked
+    found = []
+    worker = threading.Thread(target=lambda: found.append(hosts.remote.off(FENCE, SETTING)))
+    worker.start()
+    until(lambda: hosts.asked, "the question")
+    hosts.remote.answered("hv3", told)
+    hosts.remote.answered("hv2", {**told, "attempt": "4.7.1"})
+    hosts.remote.answered("hv2", {**told, "host": "hv9"})
+    with pytest.raises(errors.BadAnswer):
+        hosts.remote.answered("hv2", {**told, "state": "offf"})
+    assert not found
+    hosts.heard.clear()
+    worker.join(5)
+    assert found[0].state == "timed out"
+
+
+def test_an_attempt_goes_to_other_hosts_where_its_fence_says_so():
+    hosts = Hosts(hv2={"state": "off"})
+    fencer = Fencer({"hv1": Member("hv1", fences=(SETTING,))}, lambda _: 1 / 0)
+    fencer.remote = hosts.remote
+    fencer.begin(FENCE)
+    until(lambda: fencer.seen, "it ended")
+    assert fencer.seen == {"hv1": FenceSeen("4.7.0", "off")}
+
+
+# -- the host that runs it -------------------------------------------------------------------------
+
+
+class Runs:
+    """hv2's agent, and what it hears of the master salt."""
+
+    def __init__(self, **call):
+        self.clock, self.told, self.ran = Clock(100), [], []
+        ballots = {"hv1": Promise(3, 4, 7)}
+        self.call = Call("salt", 4, 1, **{"leading": True, "ballots": ballots, **call})
+        self.at_s, self.gate = 99, threading.Event()
+        self.gate.set()
+        self.one = Fencing("hv2", self.calls, self.clock.monotonic, 6, self.tell, self.off)
+
+    def calls(self):
+        return {"salt": ArrivedCall(self.call, self.at_s)} if self.call else {}
+
+    def tell(self, master, told):
+        self.told.append((master, told))
+
+    def off(self, setting):
+        self.ran.append(setting)
+        self.gate.wait(5)
+        return Outcome("off", "done")
+
+    def asks(self, master="salt", **more):
+        body = {"host": "hv1", "attempt": "4.7.0", "fence": SETTING.to_answer(), **more}
+        before = len(self.told)
+        self.one.asked(master, body)
+        until(lambda: len(self.told) > before, "an answer")
+        return self.told[-1][1]
+
+
+def test_a_host_runs_the_fence_that_it_is_asked_for_and_says_how_it_ended():
+    runs = Runs()
+    told = runs.asks()
+    assert (told.host, told.attempt, told.state, told.words) == ("hv1", "4.7.0", "off", "done")
+    assert runs.ran == [SETTING] and runs.told[0][0] == "salt"
+
+
+@pytest.mark.parametrize("call, asked, why", (
+    ({"leading": False}, {}, "salt is not heard to lead"),
+    ({}, {"master": "other"}, "other is not heard to lead"),
+    ({"ballots": {}}, {}, "hv1 is not to be given up"),
+    ({}, {"attempt": "4.6.0"}, "hv1 is not to be given up"),
+    ({}, {"attempt": "4"}, "hv1 is not to be given up"),
+    ({}, {"host": "hv3"}, "hv3 is not to be given up"),
+    ({}, {"host": "hv2"}, "it is that host itself"),
+    ({}, {"fence": {"agent": "sh"}}, "agent must be the name of a fence agent"),
+    ({}, {"fence": {"agent": "fence_x", "options": {"a": "x\naction=on"}}}, "text of one line"),
+    ({}, {"fence": {"agent": "fence_x", "password_file": "x"}}, "must be an absolute path"),
+))  # fmt: skip
+def test_a_question_that_is_wrong_or_no_longer_right_is_not_followed(call, asked, why):
+    runs = Runs(**call)
+    told = runs.asks(**asked)
+    assert told.state == "timed out" and why in told.words and runs.ran == []
+
+
+def test_a_question_that_came_late_is_not_followed():
+    """It waited for a connection; the host that it is about may be well by now."""
+    runs = Runs()
+    runs.at_s = 94
+    assert "not heard to lead" in runs.asks().words and runs.ran == []
+    runs.call = None
+    assert "not heard to lead" in runs.asks().words and runs.ran == []
+
+
+def test_what_is_no_question_is_refused():
+    with pytest.raises(errors.BadAnswer):
+        Runs().one.asked("salt", {"host": "hv1"})
+
+
+def test_a_fence_is_run_once_at_a_time():
+    runs = Runs()
+    runs.gate.clear()
+    body = {"host": "hv1", "attempt": "4.7.0", "fence": SETTING.to_answer()}
+    runs.one.asked("salt", body)
+    until(lambda: runs.ran, "it runs")
+    assert "at work still" in runs.asks(attempt="4.7.1").words
+    runs.gate.set()
+    until(lambda: runs.told[-1][1].state == "off", "it ended")
+    assert runs.asks(attempt="4.7.2").state == "off"
+
+
+def test_an_agent_that_cannot_be_run_is_told():
+    runs = Runs()
+
+    def off(_setting):
+        raise errors.OperationFailed("fence_x is not installed here")
+
+    runs.one._off = off
+    assert runs.asks().words == "fence_x is not installed here"
+    assert runs.asks().state == "timed out"
