@@ -128,8 +128,10 @@ class Service:
         if self.ended == AGAIN and not self.state.believed:
             self.watchdog.rest()
         self.guests.end()
-        for part in (*self.pools, *self.shelves):
-            part.end()
+        for pool in self.pools:
+            pool.end()
+        for shelf in self.shelves:
+            shelf.end()
         with contextlib.suppress(Exception):
             self.talk.close()
         self.store.unlock()
