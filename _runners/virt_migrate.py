@@ -75,7 +75,7 @@ def _mover(others=False, plans=None):
 
 
 @result.reporting
-def evacuate(host, reason="evacuated", test=False):
+def evacuate(host, reason="evacuated", timeout=600, test=False):
     """
     Drain a host: it gets no new guests, and those it has are moved to the others.
 
@@ -85,10 +85,12 @@ def evacuate(host, reason="evacuated", test=False):
     named with its reason, and the exit code is 1. The mark comes first, and the host is looked at
     again at the end: a guest that was being made meanwhile is moved, too, or named. All hosts are
     asked once for all guests; each goes to a host that ``virt.init`` would have taken for it; where
-    that one refuses, to the next.
+    that one refuses, to the next. Guests of high availability are moved by its engine, as soon as
+    it sees the mark, and waited for.
 
     :param host: minion id of the hypervisor
     :param reason: shown to whoever asks why the host gets no guests
+    :param timeout: so many seconds it waits for guests of high availability without one more gone
     :param test: show the plan, change nothing
 
     :return: under the host's name ``result``, ``comment``, ``changes`` (``moved``), ``left``
@@ -104,7 +106,9 @@ def evacuate(host, reason="evacuated", test=False):
         plans: migrating.Plans = {}
         move, limits = _mover(others=True, plans=plans), slots.limits(__opts__)
         keeps = of_master.keeper(__opts__)
-        drain = Evacuate(fleet, host, _policy(), move, progress, reason, limits, plans, keeps)
+        drain = Evacuate(
+            fleet, host, _policy(), move, progress, reason, limits, plans, keeps, timeout
+        )
         return operation.perform(drain, test)
 
 

@@ -69,15 +69,15 @@ class HaCloud:
         ha = {"members": members, "pools": [POOL], "name": "master", **(more or {})}
         return {"virt": {"hosts": "hv*", "ha": ha}, "engines": ["virt_ha"]}
 
-    def _fence_agent(self):
+    def _fence_agent(self, machine="master"):
         found = [path for name in IMPORTS for path in MODULES.glob(name)]
         paths = [Path("/usr/sbin/fence_redfish"), Path("/usr/share/fence"), *found]
         with tempfile.TemporaryDirectory() as folder:
             packed = Path(folder) / "agent.tar"
             words = [str(path.relative_to("/")) for path in paths]
             subprocess.run(["tar", "-C", "/", "-cf", packed, *words], check=True)
-            self.lab.push("master", packed, "/tmp")
-        self.lab.exec("master", "tar -C / -xf /tmp/agent.tar")
+            self.lab.push(machine, packed, "/tmp")
+        self.lab.exec(machine, "tar -C / -xf /tmp/agent.tar")
 
     def mount(self, host):
         """The shared storage on a host that has booted."""

@@ -17,7 +17,7 @@ from saltvirt.errors import (
     OperationFailed,
 )
 from saltvirt.fleet.answer import Answer, down
-from saltvirt.operations import away, evacuate, inventory, moves
+from saltvirt.operations import away, evacuate, inventory, keepers, moves
 from saltvirt.operations.evacuate import Evacuate, Restore
 from saltvirt.operations.rebalance import Rebalance
 from saltvirt.placement import policy, rebalance
@@ -522,6 +522,81 @@ def test_what_would_be_done_is_a_table_with_who_would_stay_and_why(tmp_path):
     why = found.more["left"]["a"]
     assert why == "there is no other host"
     assert found.more["table"][1:] == [["a", None, why], ["b", None, why]]
+
+
+# -- guests that somebody else moves ---------------------------------------------------------------
+
+
+KEPT = "high availability: virt.ha_move"
+
+
+def kept(cloud, *names):
+    keepers.keep(cloud.opts, dict.fromkeys(names, KEPT))
+
+
+def test_who_is_kept_is_moved_by_his_keeper_and_waited_for(tmp_path):
+    cloud, told = Cloud(tmp_path, {"a": "hv1", "web1": "hv1", "web2": "hv1"}), Told()
+    kept(cloud, "web1", "web2", "elsewhere")
+    waited = []
+
+    def wait(seconds):
+        waited.append(seconds)
+        if len(waited) in (100, 210):  # each within its time
+            cloud.guests[f"web{len(waited) // 100}"] = "hv3"
+
+    one = Evacuate(cloud, "hv1", PLAIN, cloud.move, told, timeout=600, wait=wait)
+    done = one.run()
+    assert done.complete and done.changes["moved"] == {"a": "hv3", "web1": "hv3", "web2": "hv3"}
+    assert "2 guests (web1, web2) left to whoever keeps them" in told.lines
+    assert "1 guest (web2) left to whoever keeps them" in told.lines
+    assert cloud.mark["guests"] == ["a"], "restore leaves the others to their keeper, too"
+    assert away.of(cloud.opts, "hv1") == {"a"}
+
+
+def test_who_is_kept_and_does_not_leave_is_named_with_his_keeper(tmp_path):
+    cloud, waited = Cloud(tmp_path, {"web1": "hv1"}), []
+    kept(cloud, "web1")
+    outcome = drain(cloud, timeout="30", wait=waited.append)
+    assert sum(waited) == 30
+    assert outcome.left == {"web1": f"it did not leave within 30 s; it is kept by {KEPT}"}
+    assert cloud.guests == {"web1": "hv1"}
+
+
+def test_who_is_kept_and_off_is_not_waited_for(tmp_path):
+    cloud = Cloud(tmp_path, {"web1": "hv1"})
+    kept(cloud, "web1")
+    running = cloud._inventory
+
+    def off(host):
+        found = running(host)
+        return {**found, "guests": {g: {**f, "state": "shutdown"}
+                                    for g, f in found["guests"].items()}}  # fmt: skip
+
+    cloud._inventory = off
+    assert drain(cloud, wait=stuck).left == {}
+
+
+def test_a_host_that_falls_silent_while_the_kept_are_waited_for_is_named(tmp_path):
+    cloud = Cloud(tmp_path, {"web1": "hv1"})
+    kept(cloud, "web1")
+
+    def wait(_seconds):
+        cloud.silent = ["hv1"]
+
+    assert "what is left on it is not known: hv1: down" in drain(cloud, wait=wait).left["hv1"]
+
+
+def test_who_is_kept_is_said_beforehand_and_a_time_that_is_none(tmp_path):
+    cloud = Cloud(tmp_path, {"a": "hv1", "web1": "hv1"})
+    kept(cloud, "web1", "elsewhere")
+    found = Evacuate(cloud, "hv1", PLAIN, cloud.move, Silent()).check()
+    assert found.more["table"][1:] == [["web1", None, f"kept by {KEPT}"], ["a", "hv3", ""]]
+    assert found.comment == "hv1: 1 would move, 0 would stay"
+    wrong = Evacuate(cloud, "hv1", PLAIN, cloud.move, Silent(), timeout="soon")
+    assert "timeout must be a number" in wrong.check().reasons[0]
+    with pytest.raises(InvalidInput, match="timeout must be a number"):
+        wrong.run()
+    assert cloud.marks == []
 
 
 def test_a_host_that_is_empty_is_asked_alone(tmp_path, monkeypatch):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from saltvirt import errors
+from saltvirt import errors, units
 from saltvirt.answers.maintenance import MaintenanceMark
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import away, find, inventory, keepers, moves, reserved
 from saltvirt.operations import migrate as migrating  # the name is an argument's here
+from saltvirt.operations.kept import KeptGuests
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.report import Report
 from saltvirt.placement import account, choose, facts
@@ -17,6 +19,8 @@ from saltvirt.placement.policy import PlacementPolicy
 
 # a host that goes on getting guests although it is marked is not looked at for ever
 LOOKS = 5
+# those that somebody else moves are waited for so long, without one more gone
+KEPT_S = 600
 
 
 def plan(
@@ -63,9 +67,10 @@ class Evacuate:
     migrate: moves.Migrate. reason: what the mark says. limits: as for moves.run. The mark comes
     first, and the host is looked at again until nothing new is on it. What could not be moved is
     named with its reason; the mark stays either way. plans: gets what is planned, for ``migrate``,
-    so that the hosts are asked once for all of it. keeper: who keeps room on this master. The mark
-    names the guests that leave before they
-    do, as does this master's own list: ``restore`` knows them whatever becomes of this process.
+    so that the hosts are asked once for all of it. keeper: who keeps room on this master. Guests
+    that somebody keeps are moved by him, and waited for: timeout, seconds without one more of them
+    gone. The mark names the guests that leave before they do, as does this master's own list:
+    ``restore`` knows them whatever becomes of this process.
     """
 
     def __init__(
@@ -79,18 +84,28 @@ class Evacuate:
         limits: tuple[int, int] = (1, 1),
         plans: migrating.Plans | None = None,
         keeper: keepers.Keeper | None = None,
+        timeout: object = KEPT_S,
+        wait: Callable[[float], None] = time.sleep,
     ) -> None:
         self.plans, self.keeper = plans, keeper
+        self.timeout, self.wait = timeout, wait
         self.fleet, self.host, self.policy = fleet, host, policy
         self.migrate, self.report, self.limits = migrate, report, limits
         self.reason = str(reason or "").strip() or "evacuated"
+        self._here: set[str] = set()
 
     def check(self) -> Checked:
         """Which guests would go where, and why others would stay."""
         reasons = Reasons()
         with reasons:
+            with reasons:
+                self._timeout_s()
             targets, unplaced = self._plan()
+            reasons.hold()
+            kept = keepers.words(self.fleet.opts)
             rows: list[list[Any]] = [["guest", "goes to", "reason"]]
+            rows += [[guest, None, f"kept by {words}"] for guest, words in kept.items()
+                     if guest in self._here]  # fmt: skip
             rows += [[guest, target, ""] for guest, target in targets.items()]
             rows += [[guest, None, why] for guest, why in unplaced.items()]
             comment = f"{self.host}: {len(targets)} would move, {len(unplaced)} would stay"
@@ -102,6 +117,7 @@ class Evacuate:
         """Raises NotFound, ConnectionFailed, OperationFailed when the host cannot be marked."""
         fleet, host = self.fleet, self.host
         fleet.hosts(host)
+        timeout_s = self._timeout_s()
         mark = _marked(fleet, host)
         gone = {*mark.guests} if mark else set[str]()
         ours = away.of(fleet.opts, host)
@@ -126,12 +142,19 @@ class Evacuate:
         outcome.left = {**unplaced, **outcome.left}
         away.keep(fleet.opts, host, ours | set(outcome.moved))
         self._mark(gone | set(outcome.moved))
+        kept = KeptGuests(fleet.opts, self._asked, self.report, timeout_s, self.wait)
+        if host not in outcome.left:  # it was heard at last
+            outcome.add(kept.leave(host, fleet.hosts()))
         return outcome.result(host, f"{host} is in maintenance")
 
+    def _timeout_s(self) -> float:
+        return units.parse_number(self.timeout, "timeout")
+
     def _is_empty(self) -> bool:
-        """Whether no guest is left on the host, by its own word. Raises as _plan does."""
+        """Whether no guest is left on the host that is ours to move, by its own word. Raises as
+        _plan does."""
         [here] = self._asked([self.host])
-        return not here.guests
+        return not {guest.name for guest in here.guests} - set(keepers.words(self.fleet.opts))
 
     def _asked(self, hosts: list[str]) -> list[facts.Host]:
         """Those of the hosts that answer. Raises when the one to drain does not."""
@@ -141,11 +164,18 @@ class Evacuate:
         return found
 
     def _plan(self) -> tuple[dict[str, str], dict[str, str]]:
-        """The plan for what is on the host. Raises when it does not answer."""
+        """The plan for what is on the host and not kept by somebody, who moves it: it counts where
+        there is room for it. Raises when the host does not answer."""
         self.fleet.hosts(self.host)
         hosts = self._asked(self.fleet.hosts())
         room = self.keeper.room(hosts) if self.keeper else None
-        return plan(hosts, self.host, self.policy, self.plans, room)
+        kept = keepers.words(self.fleet.opts)
+        self._here = {guest.name for one in hosts if one.name == self.host for guest in one.guests}
+        targets, unplaced = plan(hosts, self.host, self.policy, self.plans, room)
+        return (
+            {name: target for name, target in targets.items() if name not in kept},
+            {name: why for name, why in unplaced.items() if name not in kept},
+        )
 
     def _again(self, outcome: moves.MovesOutcome) -> tuple[dict[str, str], dict[str, str]]:
         """The same. Once something was moved, silence is no failure of that: it is in the

@@ -89,22 +89,32 @@ def who(opts: held.Opts, name: str) -> str:
         names.guest(name)
     except errors.InvalidInput:  # whatever a host calls one of its own
         return ""
+    return _read(_folder(opts) / name)
+
+
+def words(opts: held.Opts) -> dict[str, str]:
+    """Guest to who keeps it, and what to do instead, of all that are kept."""
+    found = {path.name: _read(path) for path in _folder(opts).glob("[!.]*")}
+    return {name: words for name, words in found.items() if words}
+
+
+def _read(path: Path) -> str:
     try:
-        with open(_folder(opts) / name, encoding="utf-8", errors="replace") as file:
+        with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(_LONGEST)
     except (FileNotFoundError, NotADirectoryError):
         return ""
 
 
-def keep(opts: held.Opts, words: Mapping[str, str]) -> None:
-    """These are kept, and no others. words: guest to who keeps it, and what to do instead."""
+def keep(opts: held.Opts, told: Mapping[str, str]) -> None:
+    """These are kept, and no others. told: guest to who keeps it, and what to do instead."""
     folder = _folder(opts)
     there = {path.name for path in folder.glob("[!.]*")}
-    for name, text in words.items():
+    for name, text in told.items():
         path = folder / names.guest(name)
         if name not in there or path.read_text(encoding="utf-8", errors="replace") != text:
             private.write(str(path), text)
-    for name in there - set(words):
+    for name in there - set(told):
         (folder / name).unlink(missing_ok=True)
 
 
