@@ -249,10 +249,21 @@ def _goes_through(world, given):
     world.run_until(60)
     for step in given.commands:
         for command in step:
-            commands.do(world, command)
+            if not _is_beyond(world, command):
+                commands.do(world, command)
             if world.violations:
                 return True
     return False
+
+
+def _is_beyond(world, command):
+    """A watchdog that breaks while nobody on its host could notice: docs/ha.md says that this is
+    not survived."""
+    words = command.split()
+    if words[0] != "watchdog" or words[2] != "off":
+        return False
+    host = world.hosts[words[1]]
+    return host.is_on and (host.hung or host.state is None)
 
 
 def _ends(world, given):
