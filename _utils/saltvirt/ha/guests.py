@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from saltvirt.ha import failing, safety
 from saltvirt.ha.facts import (
     ALIVE,
+    IO_FAILED,
     LEAVING,
     OVER,
     RUNNING,
@@ -224,9 +225,15 @@ class GuestCase:
 
     @property
     def _failure(self) -> str:
-        """What was seen of one that failed, or nothing."""
+        """What was seen of one that failed, or nothing. It is not its fault that its host does not
+        reach its storage."""
         there = self._own()
-        return failing.failure(there, self.wanted.restarts) if there and self.registry.armed else ""
+        if there is None or not self.registry.armed:
+            return ""
+        silent_s = self.here.storage_silent_s if self.here else None
+        if there.trouble == IO_FAILED and (silent_s or 0) >= self.view.policy.suspect_s:
+            return ""
+        return failing.failure(there, self.wanted.restarts)
 
     def _tries(self, left: bool, how: str) -> bool:
         seen = self._failure

@@ -97,6 +97,8 @@ class Guests:
             except (libvirt.libvirtError, errors.VirtError, OSError) as exc:
                 self._say(f"libvirt: {exc}")
                 self._close()
+            except Exception as exc:  # an agent that looks no more knows nothing
+                log.exception("a look at libvirt failed: %s", exc)
             self._wake.wait(self.where.beat_s)
             self._wake.clear()
         self._close()

@@ -117,7 +117,7 @@ class Health:
         elif kind == PANICKED:
             self.domains.do("look at", name, self._panic)
         else:
-            if not self._cases[name].trouble:
+            if not self._cases.get(name, _Case()).trouble:
                 self._found(name, UNCLEAR, "its I/O failed: libvirt does not say why")
             self.domains.do("look at", name, self._disks)
 
@@ -144,7 +144,7 @@ class Health:
         """A question that has not ended when the next is due was missed."""
         began = self.domains.do("ask the agent of", name, self._ping)
         with self._guard:
-            case = self._cases[name]
+            case = self._cases.get(name, _Case())
             missed = case.missed + (0 if began else 1)
             self._cases[name] = replace(case, asked_s=now_s, missed=missed)
 

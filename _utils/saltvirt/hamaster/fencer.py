@@ -82,10 +82,10 @@ class Fencer:
     def _run(self, fence: Fence, setting: FenceSetting) -> None:
         outcome = Outcome(TIMED_OUT)
         try:
-            if setting.hosts and self.remote is not None:
-                outcome = self.remote.off(fence, setting)
-            else:
+            if not setting.hosts:
                 outcome = self._off(setting)
+            elif self.remote is not None:
+                outcome = self.remote.off(fence, setting)
         except errors.VirtError as exc:
             outcome = Outcome(TIMED_OUT, exc.text)
         except Exception as exc:
