@@ -146,7 +146,7 @@ MASTER = {
 }  # fmt: skip
 MASTER |= {
     f"ha:{key}": ha
-    for key in ("members", "name", "masters", "port", "pools", "reserve_policy",
+    for key in ("members", "name", "masters", "port", "pools", "leases", "reserve_policy",
                 *(one.name for one in dataclasses.fields(policy.HaPolicy)))
 }  # fmt: skip
 MASTER |= {key: backups for key in settings.KEYS if key.startswith("backup:")}

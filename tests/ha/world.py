@@ -337,6 +337,7 @@ class Host(Machine):
     # guests
 
     def do_start(self, action):
+        self.give_back(action.guest)
         copy = self.copies.setdefault(action.guest, Copy(0, OFF))
         copy.epoch, copy.state, copy.busy = action.epoch, STARTING, copy.busy + 1
         copy.migrated, copy.moving_since, copy.trouble, copy.resets = 0, None, "", 0
@@ -383,8 +384,15 @@ class Host(Machine):
             self.world.say(self.name, f"guest {name} is down")
 
     def do_kill(self, action):
-        copy = self.copies[action.guest]
-        copy.state, copy.busy, copy.moving_since = STOPPED, copy.busy + 1, None
+        self.give_back(action.guest)
+        copy = self.copies.get(action.guest)
+        if copy is not None:
+            copy.state, copy.busy, copy.moving_since = STOPPED, copy.busy + 1, None
+
+    def give_back(self, name):
+        """The lease of a guest that does not run."""
+        if self.world.lease_answers.get(name, ("", 0))[0] == self.name:
+            del self.world.lease_answers[name]
 
     def do_drop(self, action):
         del self.copies[action.guest]

@@ -175,7 +175,7 @@ class Counting(HaCloud):
 
     def counter(self):
         """It runs on hv1, with all that it is started from on the shared storage."""
-        counter.install(self.lab)
+        counter.boots(self.lab)
         boot = f"{counter.BOOT}/kernel {counter.BOOT}/initrd"
         self.lab.exec("hv1", f"cp {boot} {POOL}/")
         self.guest = counter.Counter(

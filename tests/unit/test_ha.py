@@ -1,8 +1,11 @@
 """The decisions of high availability, in simulated clouds: docs/ha.md."""
 
+from dataclasses import replace
+
 import pytest
 
-from saltvirt.ha import view
+from saltvirt.ha import agent_view, registry, view
+from saltvirt.ha.agent_acts import Acting
 from saltvirt.ha.place import Room
 from saltvirt.ha.registry import HostRecord, Registry
 from tests.ha import mutants, random, simulate
@@ -42,6 +45,32 @@ def test_a_master_that_knows_no_hosts_room_yet_places_nothing_and_says_so():
     known = Registry(members=("hv1",), hosts={"hv1": HostRecord("up", boot=1)})
     room = Room(view.View(("m",), ("hv1",), {}, guests=wanted), known, 0)
     assert room.ranked("web1") == ([], "hv1: up")
+
+
+HELD = registry.GuestRecord("recovering", epoch=3, changed=7)
+ASKED = ("lease", "its disks' lease is asked for")
+LET_GO = ("kill", "its disks' lease is no longer this host's")
+
+
+@pytest.mark.parametrize(
+    "record, held, done",
+    [
+        (replace(HELD, host="h1", taker="h2"), 0, ASKED),
+        (replace(HELD, host="h1", taker="h2"), 6, ASKED),
+        (replace(HELD, host="h1", taker="h2"), 7, None),
+        (replace(HELD, better="h2"), 7, None),
+        (replace(HELD, host="h3", better="h2", run=True), 7, LET_GO),
+        (replace(HELD, host="h1", run=True), 7, LET_GO),
+        (replace(HELD, host="h2", boot=1), 7, LET_GO),
+        (replace(HELD, host="h2", boot=1, run=True), 7, ("start", "")),
+    ],
+)
+def test_a_lease_is_kept_until_its_guest_starts(record, held, done):
+    known = Registry(version=7, members=("h1", "h2", "h3"), guests={"web1": record})
+    state = agent_view.begun("h2", 1, agent_view.Kept(registry=known), 9)
+    seen = agent_view.AgentView(leases={"web1": held} if held else {})
+    found = Acting(state, seen, view.HaPolicy(), True, 9)._guests()
+    assert [(one.kind, one.why) for one in found] == ([done] if done else [])
 
 
 def test_the_same_seed_draws_the_same_cloud():

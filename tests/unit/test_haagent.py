@@ -17,7 +17,7 @@ from saltvirt.ha.facts import Beat, Call, Pledge, Promise
 from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord, Registry
 from saltvirt.haagent import copies, ending, inbox, pools, settings, shelf, store, watchdog
 from saltvirt.haagent import guests as agent_guests
-from saltvirt.haagent.copies import Copies, Copy, Seen, Snapshot
+from saltvirt.haagent.copies import PAUSED, Copies, Copy, Seen, Snapshot
 from saltvirt.haagent.definitions import Definitions
 from saltvirt.haagent.definitions import parse as definition
 from saltvirt.haagent.guests import Guests, Where
@@ -320,6 +320,12 @@ def seen(name="web1", active=True, **more):
         (Copy(1, facts.INCOMING), seen(), facts.RUNNING),
         (Copy(1, facts.INCOMING, "uuid-web1", since_s=95), seen(active=False), facts.STOPPED),
         (Copy(1, facts.RUNNING, since_s=101), seen(active=False), facts.RUNNING),
+        (Copy(1, facts.OFF, lease=7), seen(state=PAUSED), facts.OFF),
+        (Copy(1, facts.OFF, lease=-7), seen(state=PAUSED), facts.OFF),
+        (Copy(1, facts.OFF, lease=7), seen(), facts.RUNNING),
+        (Copy(1, facts.OFF, lease=7), seen(active=False), facts.OFF),
+        (Copy(1, facts.STARTING, since_s=9, lease=7), seen(state=PAUSED), facts.FAILED),
+        (Copy(1, facts.STARTING, since_s=9, lease=7), seen(), facts.RUNNING),
     ],
 )
 def test_what_libvirt_shows_of_a_copy(copy, found, state):
@@ -731,6 +737,100 @@ def test_a_start_does_not_wait_for_a_lock_for_ever(guests, monkeypatch):
     until(lambda: len(tried) > 2, "tries")
     guests.clock.sleep(101)
     becomes(guests, "web1", facts.FAILED)
+
+
+def holding(monkeypatch, times=0):
+    """libvirt's test driver starts none that is held: one that runs is suspended. As locked()."""
+    tried = []
+
+    def create(dom, flags):
+        assert flags == libvirt.VIR_DOMAIN_START_PAUSED
+        tried.append(dom.name())
+        if len(tried) <= times:
+            raise libvirt.libvirtError(LOCKED)
+        dom.create()
+        dom.suspend()
+
+    monkeypatch.setattr(libvirt.virDomain, "createWithFlags", create)
+    monkeypatch.setattr(agent_guests, "_LEASE_AGAIN_S", 0.01)
+    return tried
+
+
+def asked_until_got(one, version):
+    """It is asked for at each beat."""
+
+    def got():
+        one.lease("web1", version)
+        return one.copies.leases() == {"web1": version}
+
+    until(got, "the lease", 10)
+
+
+def end(one, name):
+    """It is off again."""
+    one.kill(name)
+    until(lambda: not one.domain(name).isActive(), "its end", 10)
+
+
+def test_a_lease_is_asked_for_until_it_is_got_and_the_guest_goes_on_by_it(guests, monkeypatch):
+    tried = holding(monkeypatch, 2)
+    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    asked_until_got(guests, 7)
+    assert len(tried) == 3
+    assert state(guests, "web1") == facts.OFF
+    asked_until_got(guests, 8)
+    number = guests.domain("web1").ID()
+    guests.start("web1", 4)
+    becomes(guests, "web1", facts.RUNNING)
+    assert guests.copies.leases() == {}
+    assert (guests.domain("web1").ID(), guests.domain("web1").state()[0]) == (number, 1)
+    assert len(tried) == 3
+    end(guests, "web1")
+
+
+def test_a_lease_that_was_not_got_is_told_by_nobody(guests, monkeypatch):
+    tried = holding(monkeypatch, 10**6)
+    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    guests.lease("web1", 7)
+    until(lambda: tried, "a try")
+    until(lambda: not guests.copies.get("web1").busy, "its end")
+    assert guests.copies.leases() == {}
+    becomes(guests, "web1", facts.OFF)
+
+
+def test_a_lease_that_is_let_go_leaves_nothing(guests, monkeypatch):
+    holding(monkeypatch)
+    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    asked_until_got(guests, 7)
+    guests.kill("web1")
+    until(lambda: guests.copies.leases() == {}, "it is let go", 10)
+    assert not guests.domain("web1").isActive()
+
+
+def test_a_lease_whose_answer_nobody_saw_is_asked_for_again(guests, monkeypatch):
+    """The agent died while it was asked for."""
+    tried = holding(monkeypatch)
+    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    dom = guests.domain("web1") or guests._defined("web1")
+    guests.copies.put("web1", Copy(0, facts.OFF, busy=True, lease=-7))
+    dom.create()
+    dom.suspend()
+    guests.copies.change("web1", guests.clock.monotonic(), busy=False)
+    assert state(guests, "web1") == facts.OFF and guests.copies.leases() == {}
+    asked_until_got(guests, 7)
+    assert tried == ["web1"]
+    end(guests, "web1")
+
+
+def test_what_runs_is_not_ended_for_a_lease(guests, monkeypatch):
+    holding(monkeypatch)
+    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    guests._defined("web1").create()
+    guests.lease("web1", 7)
+    becomes(guests, "web1", facts.RUNNING)
+    guests.lease("web1", 7)
+    assert guests.copies.leases() == {} and guests.domain("web1").isActive()
+    end(guests, "web1")
 
 
 def test_a_guest_is_asked_to_shut_down_and_then_stopped(guests, monkeypatch):

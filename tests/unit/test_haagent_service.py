@@ -2,6 +2,7 @@
 driver), and a master of real decisions tells them what to do."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -19,7 +20,7 @@ from saltvirt.host.domain import guest_lock
 from saltvirt.placement.facts import Guest
 from saltvirt.placement.facts import Host as Room
 from tests.clock import until
-from tests.unit.test_haagent import Driver
+from tests.unit.test_haagent import Driver, holding
 from tests.unit.test_hatalk import Authority
 
 HOSTS = ("hv1", "hv2", "hv3")
@@ -37,7 +38,7 @@ class Master:
 
     def __init__(self, own, ports):
         self.beats, self.journal, self.definitions = {}, [], {}
-        self.wanted, self.fences, self.armed = {}, {}, True
+        self.wanted, self.fences, self.armed, self.levels = {}, {}, True, 1
         self.state = view.begun("salt", view.MasterKept(), service.boottime())
         self.talk = Talk(own, self.on_frame, Pace(0.2, 0.7, 3, 1))
         for name, port in ports.items():
@@ -76,7 +77,7 @@ class Master:
             beats=self.beats,
             rooms={name: Room(name, 8, 8 * 1024**2, **room) for name in HOSTS},
             guests=self.wanted,
-            fence_levels=dict.fromkeys(HOSTS, 1),
+            fence_levels=dict.fromkeys(HOSTS, self.levels),
             fences=self.fences,
             armed=self.armed,
             policy=view.HaPolicy(**POLICY),
@@ -215,6 +216,49 @@ def test_a_guest_is_adopted_where_it_runs_and_started_elsewhere_when_its_host_is
     host = three.master.place()[1]
     assert host in ("hv2", "hv3")
     until(lambda: (host, "start web1") in three.master.journal, "its journal")
+
+
+def leased(cloud):
+    """Its guest's disks are, and nothing else proves anything of its host, which is silent."""
+    running(cloud, "hv1")
+    cloud.master.levels = 0
+    [one] = wanted("hv1").values()
+    cloud.master.wanted = {"web1": replace(one, leased=True)}
+    until(lambda: cloud.master.place() == ("placed", "hv1"), "it is placed")
+    until(lambda: cloud.agents["hv1"].copies.get("web1").epoch, "it is adopted")
+    for host in HOSTS[1:]:
+        until(
+            lambda host=host: cloud.agents[host].guests.kept.get("web1"), "its definition is known"
+        )
+    cloud.kill("hv1")
+
+
+def test_a_guest_whose_lease_another_host_gets_goes_on_there(three, monkeypatch):
+    tried = holding(monkeypatch, 3)
+    leased(three)
+    until(lambda: three.master.place()[0] == "placed" and three.master.place()[1] != "hv1", "it is")
+    host = three.master.place()[1]
+    assert len(tried) == 4
+    one = three.agents[host]
+    until(lambda: one.copies.get("web1").state == facts.RUNNING, "it runs")
+    assert (one.guests.domain("web1").state()[0], one.copies.leases()) == (1, {})
+    assert (host, "lease web1") in three.master.journal
+
+
+def test_a_guest_whose_lease_nobody_gets_stays_where_it_is(three, monkeypatch):
+    """Its host lives, and is heard again."""
+    tried = holding(monkeypatch, 10**6)
+    leased(three)
+    until(lambda: len(tried) > 3, "tries")
+    assert three.master.place() == ("blocked", "hv1")
+    assert all(one.copies.leases() == {} for one in three.agents.values())
+    three.start("hv1")
+    until(lambda: three.master.place() == ("placed", "hv1"), "it is placed")
+    before = len(tried)
+    until(lambda: three.master.hosts()["hv1"] == "up", "its host is up")
+    for one in three.agents.values():
+        assert one.copies.leases() == {}
+    assert len(tried) <= before + 1
 
 
 def test_a_guest_that_is_given_to_a_cloud_at_work_runs_on_where_it_is(three):

@@ -145,15 +145,28 @@ class Acting:
         me, boot = self.state.host, self.state.boot
         if record.state in (NEW, IGNORED):
             return None
-        if record.taker == me and self.view.leases.get(name) != record.changed:
-            return AgentAction(LEASE, name, record.changed, why="its disks' lease is asked for")
-        if (record.host, record.boot) == (me, boot):
+        is_own = (record.host, record.boot) == (me, boot)
+        asked = record.taker == me or name in self.view.leases
+        if asked and not (is_own and record.run):
+            return self._lease(name, record)
+        if is_own:
             return self._own(name, record, there or GuestThere(0, OFF))
         if there is None or (record.target, record.target_boot) == (me, boot):
             return None  # it is on its way
         if record.host == me and there.state not in ALIVE:
             return None  # its definition waits for the leader
         return self._foreign(name, record, there)
+
+    def _lease(self, name: str, record: GuestRecord) -> AgentAction | None:
+        """It is got when it is asked for, and kept until the guest may start here or elsewhere."""
+        me = self.state.host
+        if record.taker == me:
+            asks = self.view.leases.get(name) != record.changed
+            why = "its disks' lease is asked for"
+            return AgentAction(LEASE, name, record.changed, why=why) if asks else None
+        if record.better == me and not record.host:
+            return None
+        return AgentAction(KILL, name, why="its disks' lease is no longer this host's")
 
     def _foreign(self, name: str, record: GuestRecord, there: GuestThere) -> AgentAction:
         """A guest that is no longer this host's."""

@@ -20,18 +20,21 @@ from saltvirt.ha.facts import (
     GuestThere,
 )
 from saltvirt.haagent import store
-from saltvirt.wire import Fact
+from saltvirt.wire import Fact, seldom
 
 # a start of which nobody knows how it ended has failed when libvirt shows it off for so long
 UNCLEAR_S = 60
 # a guest that was to come in, and of which nothing is seen, does not come any more
 COMING_S = 30
+# virDomainState
+PAUSED = 3
 
 
 @dataclass(frozen=True)
 class Copy(Fact):
     """A guest on this host. since_s: when it became so, by the clock of this boot. busy: its start
-    is at work."""
+    is at work. lease: it is held paused, and has the lock of its disks: for that question. Below 0:
+    it may be held; the lock was asked for, and nobody saw the answer."""
 
     epoch: int
     state: str
@@ -39,6 +42,7 @@ class Copy(Fact):
     migrated: int = 0
     since_s: float = 0
     busy: bool = False
+    lease: int = seldom(0)
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,11 @@ class Seen:
     state: int = 0
     reason: int = 0
     number: int = -1
+
+    @property
+    def paused(self) -> bool:
+        """It does nothing, whatever for."""
+        return self.state == PAUSED
 
 
 @dataclass(frozen=True)
@@ -160,6 +169,12 @@ class Copies:
                 found[name] = GuestThere(0, RUNNING if seen.active else OFF)
         return found
 
+    def leases(self) -> dict[str, int]:
+        """Guests whose disks this host holds the lock of, while none of them runs: for which
+        question each."""
+        found = self._copies.items()
+        return {name: one.lease for name, one in found if one.lease > 0 and not one.busy}
+
     def _write(self) -> None:
         data = CopiesOfBoot(self._boot_id, self._copies).to_answer()
         store.replace(self._path, json.dumps(data).encode(), durable=False)
@@ -170,6 +185,10 @@ def looked(copy: Copy, seen: Seen | None, at_s: float, now_s: float) -> Copy:
     if copy.busy or at_s < copy.since_s:
         return copy
     uuid = copy.uuid or (seen.uuid if seen else "")
+    if copy.lease and seen is not None and seen.active and seen.paused:
+        seen = replace(seen, active=False)  # it is held, and does not run
+    elif copy.lease:
+        copy = replace(copy, lease=0)
     if seen is not None and seen.active:
         state = INCOMING if copy.state == INCOMING and seen.incoming else RUNNING
         if (state, uuid) == (copy.state, copy.uuid):

@@ -9,13 +9,13 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from saltvirt import errors
-from saltvirt.ha.facts import ALIVE, FAILED, STARTING
+from saltvirt.ha.facts import ALIVE, FAILED, OFF, STARTING
 from saltvirt.haagent import definitions
-from saltvirt.haagent.copies import Copies, Copy, Seen, Snapshot
+from saltvirt.haagent.copies import PAUSED, Copies, Copy, Seen, Snapshot
 from saltvirt.haagent.definitions import Definition, Definitions
 from saltvirt.haagent.health import Health
 from saltvirt.host import connection
@@ -29,11 +29,12 @@ _ALIVE_EVERY_S, _ALIVE_TIMES = 5, 5
 _LOCK_WAIT_S = 5
 # a server of storage keeps the locks of a host that is cut off: NFS 4 for 90 s, GlusterFS for 42 s
 _DISK_WAIT_S, _DISK_AGAIN_S = 100, 1
+_LEASE_AGAIN_S = 5
 PRESS_AGAIN_S = 10
 _DEFINITIONS_EVERY_S = 10
 # virDomainState: running, blocked, paused, in shutdown, suspended; shut off, crashed, which may be
 # kept as it was, alive
-_ACTIVE, _PAUSED, _OFF, _CRASHED = (1, 2, 3, 4, 7), 3, 5, 6
+_ACTIVE, _SHUT_OFF, _CRASHED = (1, 2, PAUSED, 4, 7), 5, 6
 # virDomainPausedReason of one that waits for a migration; virDomainShutoffReason of a crash
 _COMING, _OFF_CRASHED = (2, 11), 3
 
@@ -200,9 +201,19 @@ class Guests:
         uuid = before.uuid if before else ""
         self._unwanted.discard(name)
         self.health.began(name)
-        self.copies.put(name, Copy(epoch, STARTING, uuid, since_s=self._clock(), busy=True))
+        lease, now_s = before.lease if before else 0, self._clock()
+        self.copies.put(name, Copy(epoch, STARTING, uuid, since_s=now_s, busy=True, lease=lease))
         if not self._begin("start", name, self._start, epoch):
             self.copies.change(name, self._clock(), busy=False)
+
+    def lease(self, name: str, version: int) -> None:
+        """The lock of its disks, which the storage gives to one host alone, for that question: it
+        is started, and held before its first instruction."""
+        before = self.copies.get(name) or Copy(0, OFF)
+        if before.busy or before.state in ALIVE:
+            return
+        if self._begin("lease", name, self._lease, version):
+            self._unwanted.discard(name)
 
     def adopt(self, name: str, epoch: int) -> None:
         """It runs here already: that is its epoch now."""
@@ -289,12 +300,53 @@ class Guests:
         finally:
             copy = self.copies.get(name)
             if copy is not None and copy.epoch == epoch and copy.busy:
-                done = clear and not self._runs(name)
-                fields = {"state": FAILED} if done else {}
+                failed = clear and not self._runs(name)
+                fields: dict[str, Any] = {"state": FAILED} if failed else {}
                 self.copies.change(name, self._clock(), busy=False, **fields)
 
+    def _lease(self, name: str, version: int) -> None:
+        """It is got when libvirt has started it: QEMU takes the locks of its disks before that."""
+        before = self.copies.get(name) or Copy(0, OFF)
+        now_s = self._clock()
+        self.copies.put(name, replace(before, since_s=now_s, busy=True, lease=-version))
+        got = -version
+        try:
+            with guest_lock.held(self.where.locks, "ha: lease", name, wait_s=_LOCK_WAIT_S):
+                dom = self._defined(name)
+                with contextlib.suppress(libvirt.libvirtError):  # a driver without it
+                    dom.setAutostart(0)
+                self._hold(dom, before.lease)
+            got = version
+            log.info("guest %s is held: the lock of its disks was got", name)
+        except libvirt.libvirtError as exc:
+            if not _is_locked(exc):
+                raise
+            log.info("guest %s: its disks are locked still", name)
+        finally:
+            self.copies.change(name, self._clock(), busy=False, lease=got)
+            if got < 0:
+                time.sleep(_LEASE_AGAIN_S)
+
+    def _hold(self, dom: libvirt.virDomain, lease: int) -> None:
+        """lease: what is known of it."""
+        if dom.isActive():
+            if not lease or dom.state()[0] != PAUSED:
+                raise errors.OperationFailed("it runs")
+            if lease > 0:
+                return
+            dom.destroy()
+        dom.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED)
+
     def _create(self, name: str, dom: libvirt.virDomain) -> None:
-        """Tried again while the lock of a disk is held: it may be the one of its dead host."""
+        """Tried again while the lock of a disk is held: it may be the one of its dead host. One
+        that is held here goes on."""
+        copy = self.copies.get(name)
+        if copy is not None and copy.lease and dom.isActive():
+            if copy.lease > 0:
+                dom.resume()
+                return
+            if dom.state()[0] == PAUSED:
+                dom.destroy()
         end_s, said = self._clock() + _DISK_WAIT_S, False
         while not dom.isActive():
             try:
@@ -385,8 +437,8 @@ def seen(told: tuple[libvirt.virDomain, dict[str, Any]]) -> Seen:
         dom.name(),
         dom.UUIDString(),
         active=state in _ACTIVE or (state == _CRASHED and dom.ID() >= 0),
-        incoming=state == _PAUSED and reason in _COMING,
-        crashed=state == _CRASHED or (state == _OFF and reason == _OFF_CRASHED),
+        incoming=state == PAUSED and reason in _COMING,
+        crashed=state == _CRASHED or (state == _SHUT_OFF and reason == _OFF_CRASHED),
         state=state,
         reason=reason,
         number=dom.ID(),

@@ -207,6 +207,7 @@ class Service:
             watchdog_s=self.watchdog.timeout_s,
             storage_silent_s=max((pool.silent_s() for pool in self.pools), default=None),
             asked=self.why_asked(now_s),
+            leases=self.copies.leases(),
         )
 
     def stored(self, now_s: float) -> dict[str, ArrivedBeat]:
@@ -368,7 +369,7 @@ class Service:
             agent_view.DROP: lambda: self.guests.drop(action.guest),
             agent_view.STOP_GUEST: lambda: self.guests.shut_down(action.guest),
             agent_view.SEND_AWAY: lambda: self.moves.send(action.guest, action.epoch, action.host),
-            agent_view.LEASE: lambda: None,  # no lock manager is asked yet: it is never got
+            agent_view.LEASE: lambda: self.guests.lease(action.guest, action.epoch),
             agent_view.EXIT: lambda: self.end(STOP),
             agent_view.POWER_OFF: lambda: self.end(STOP),
             agent_view.RENEW: self.renew,

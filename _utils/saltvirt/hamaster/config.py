@@ -37,7 +37,8 @@ class Member:
 @dataclass(frozen=True)
 class HaConfig:
     """What ``virt:ha`` says. name: of this master, masters: of all. pools: folders that all
-    members share, where agents write their beats. reserve_policy: REFUSE or WARN."""
+    members share, where agents write their beats. reserve_policy: REFUSE or WARN. leases: folders
+    of storage that bears no writer whose lock it gave to another."""
 
     name: str
     masters: tuple[str, ...]
@@ -45,6 +46,7 @@ class HaConfig:
     pools: tuple[str, ...] = ()
     policy: HaPolicy = field(default_factory=HaPolicy)
     reserve_policy: str = REFUSE
+    leases: tuple[str, ...] = ()
 
 
 def is_configured(opts: Mapping[str, Any]) -> bool:
@@ -74,7 +76,8 @@ def of_master(opts: Mapping[str, Any]) -> HaConfig:
     for host, member in found.items():
         _run_elsewhere(host, member, found)
     by = settings.choice(get, "ha:reserve_policy", REFUSE, (REFUSE, WARN))
-    return HaConfig(name, masters, found, _pools(get), _policy(get), by)
+    pools, leases = _folders(get, "ha:pools"), _folders(get, "ha:leases")
+    return HaConfig(name, masters, found, pools, _policy(get), by, leases)
 
 
 def _run_elsewhere(host: str, member: Member, members: Mapping[str, Member]) -> None:
@@ -89,12 +92,12 @@ def _run_elsewhere(host: str, member: Member, members: Mapping[str, Member]) -> 
             )
 
 
-def _pools(get: settings.Get) -> tuple[str, ...]:
-    pools = settings.words(get, "ha:pools")
-    for one in pools:
+def _folders(get: settings.Get, key: str) -> tuple[str, ...]:
+    found = settings.words(get, key)
+    for one in found:
         if not one.startswith("/"):
-            raise settings.wrong("ha:pools", list(pools), "a list of absolute paths")
-    return pools
+            raise settings.wrong(key, list(found), "a list of absolute paths")
+    return found
 
 
 def _member(host: object, given: object, port: int) -> Member:

@@ -35,6 +35,7 @@ from saltvirt.hamaster.definitions import Definitions
 from saltvirt.hamaster.fencer import FenceEnd
 from saltvirt.hamaster.inbox import Inbox
 from saltvirt.hamaster.journal import Journal
+from saltvirt.hamaster.leased import Leased
 from saltvirt.hamaster.outlook import sized
 from saltvirt.hamaster.remote import Remote
 from saltvirt.hamaster.ties import Ties
@@ -136,8 +137,8 @@ class Engine:
         self.state = begun(config.name, self.kept or MasterKept(), world.clock())
         self.remote = world.fences.remote = Remote(world.talker.tell, self.hears)
         self.problem = self.doubt = ""
-        self._sized: tuple[Wishes, dict[str, facts.Host], dict[str, GuestWanted]]
-        self._sized = self.wishes, {}, {}
+        self._sized: tuple[Any, Any, Any, dict[str, GuestWanted]] = None, None, None, {}
+        self._leased = Leased(config.leases)
         self._ties = Ties()
         self._tied: tuple[Any, Any, Any, dict[str, Tied]] = None, None, None, {}
         self._losses: dict[str, seen.LossSeen] = {}
@@ -236,11 +237,15 @@ class Engine:
         )
 
     def _guests(self, rooms: dict[str, facts.Host]) -> dict[str, GuestWanted]:
-        """The guests with their sizes, made anew when either is."""
-        if self._sized[0] is not self.wishes or self._sized[1] is not rooms:
+        """The guests with their sizes and leases, made anew when anything of it changed."""
+        known = self.definitions.known
+        made = self._sized
+        if made[0] is not self.wishes or made[1] is not rooms or made[2] is not known:
             found = sized(self.wishes.sized, rooms.values())
-            self._sized = self.wishes, rooms, found
-        return self._sized[2]
+            leased = self._leased.look(known)
+            found |= {name: replace(found[name], leased=True) for name in leased & found.keys()}
+            self._sized = self.wishes, rooms, known, found
+        return self._sized[3]
 
     def _all_tied(self, rooms: dict[str, facts.Host]) -> dict[str, Tied]:
         """Guests that can run on one host alone, looked at anew when anything of it changed."""

@@ -68,6 +68,11 @@ def install(lab):
             assert isinstance(answer, dict), f"{host}: {answer}"
             failed = [state for state in answer.values() if not state["result"]]
             assert not failed, f"{host}: {failed}"
+    boots(lab)
+
+
+def boots(lab):
+    """The guest's kernel and init, on every hypervisor of the lab."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "init"
         subprocess.run(

@@ -23,6 +23,7 @@ from saltvirt.hamaster.definitions import Definitions
 from saltvirt.hamaster.engine import Engine, World
 from saltvirt.hamaster.fencer import Fencer
 from saltvirt.hamaster.journal import Journal
+from saltvirt.hamaster.leased import Leased
 from saltvirt.placement.facts import Host, Store
 from saltvirt.placement.policy import PlacementPolicy
 from tests.clock import until
@@ -291,6 +292,14 @@ def test_a_guest_that_was_tied_to_its_host_since_is_shown_and_goes_nowhere_else(
     still.hosts = {"hv1": Host("hv1", 8, 1 << 23, stores={"/": shared}, mounts={"/": "/"})}
     cloud.state = replace(cloud.state, kept=replace(cloud.state.kept, registry=known))
     assert cloud.view(still.now_s).tied == {}
+
+
+def test_a_guest_on_storage_that_leases_is_known_to_be_leased(cloud, still):
+    cloud._leased = Leased(["/srv"])
+    assert not cloud.view(still.now_s).guests["web1"].leased
+    cloud.inbox.hear("hv1", "definition", definition(more=LOCAL))
+    cloud._words()
+    assert cloud.view(still.now_s).guests["web1"].leased
 
 
 def test_a_definition_is_kept_and_told_to_all_who_are_heard(cloud, still, opts):
