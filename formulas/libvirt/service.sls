@@ -21,20 +21,22 @@ libvirt_service:
     - require:
       - pkg: libvirt_packages
 
-{#- systemd refuses to open a socket of a service that runs without it. Guests run on. #}
+{#- systemd refuses to open a socket of a service that runs without it. Its other sockets are shut so long, or
+    whoever asks libvirt meanwhile starts it again. Guests run on. #}
 libvirt_makes_way_for_tls:
-  service.dead:
-    - name: {{ remote }}
+  cmd.run:
+    - name: systemctl stop {{ (daemons.sockets | select("match", daemons.remote ~ "[-.]") | list + [remote]) | join(" ") }}
     - unless: systemctl is-active --quiet {{ daemons.tls_socket }}
     - require:
       - virt: libvirt_keys
 
+{#- TLS's first: it opens those that it needs, and whoever asks libvirt by one of them starts it #}
 libvirt_sockets:
   service.running:
-    - names: {{ (daemons.sockets + [daemons.tls_socket]) | yaml }}
+    - names: {{ ([daemons.tls_socket] + daemons.sockets) | yaml }}
     - enable: true
     - require:
-      - service: libvirt_makes_way_for_tls
+      - cmd: libvirt_makes_way_for_tls
 
 libvirt_reads_config:
   cmd.run:

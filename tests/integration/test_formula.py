@@ -137,6 +137,21 @@ def firewall(cloud, **pillar):
     return changes(answers)
 
 
+# who asks libvirt all the time, as the agent of high availability does
+ASKS = "systemd-run -q -u asks sh -c 'while :; do virsh -q list; done'"
+
+
+@pytest.mark.slow
+def test_who_asks_libvirt_all_the_time_keeps_nobody_from_tls(cloud):
+    cloud.exec("hv1", f"systemctl stop libvirtd-tls.socket; {ASKS}")
+    try:
+        answers = cloud.salt("hv1", "state.apply", "libvirt.service", timeout=150)
+    finally:
+        cloud.exec("hv1", "systemctl stop asks")
+    assert failures(answers) == {}
+    assert cloud.exec("hv1", "systemctl is-active libvirtd-tls.socket").stdout == "active\n"
+
+
 FOREIGN = """\
 table inet other {
   chain input { type filter hook input priority 0; policy drop;
