@@ -34,8 +34,9 @@ TIMEOUT_S = 20
 
 # every key below virt, as option() is given them; docs/reference/configuration.md explains each
 KEYS = (
-    "attempts", "backup:at_once_per_host", "backup:at_once_per_target", "backup:bandwidth",
-    "backup:chain", "backup:retention", "backup:target", "backup:targets",
+    "attempts", "backup:address", "backup:at_once_per_host", "backup:at_once_per_target",
+    "backup:bandwidth", "backup:chain", "backup:port", "backup:retention",
+    "backup:target", "backup:targets",
     "connection:auth:password", "connection:auth:username", "connection:timeout",
     "connection:uri", "disk", "exclude",
     "ha:beat_s", "ha:clock_drift", "ha:feed_lease_s", "ha:fence_retry_s", "ha:fence_window_s",

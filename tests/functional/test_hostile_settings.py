@@ -15,6 +15,7 @@ import salt.utils.data
 
 from saltvirt import settings
 from saltvirt.backups import policy as backup_policy
+from saltvirt.backupserve import request as shown
 from saltvirt.errors import InvalidInput, SeedFailed
 from saltvirt.fleet import client, download_queue, target
 from saltvirt.ha import policy
@@ -149,7 +150,8 @@ MASTER |= {
     for key in ("members", "name", "masters", "port", "pools", "leases", "reserve_policy",
                 *(one.name for one in dataclasses.fields(policy.HaPolicy)))
 }  # fmt: skip
-MASTER |= {key: backups for key in settings.KEYS if key.startswith("backup:")}
+SHOWN = ("backup:address", "backup:port")
+MASTER |= {key: backups for key in settings.KEYS if key.startswith("backup:") and key not in SHOWN}
 PROFILED = {"name": "x", "cpu": 1, "mem": 64, "hypervisor": "qemu"}
 MINION = {
     "connection": lambda get: settings.connection(get, {}),
@@ -165,6 +167,7 @@ MINION = {
     "labels": inventoried,
     "ratios": inventoried,
     **{f"ratios:{key}": inventoried for key in placement_policy.RATIOS},
+    **{key: lambda get: shown.configured(get, "hv1") for key in SHOWN},
     "screenshots": lambda get: settings.folder(get, "screenshots", "/nonexistent"),
     "storagepool": lambda get: settings.text(get, "storagepool", "default"),
     "images": images_folder.configured,

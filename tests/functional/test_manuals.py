@@ -312,7 +312,7 @@ FOLLOWED = {
 NOT_RUN = {
     "CONTRIBUTING.md": "the recipes were tried by hand; test_layers looks their files up",
     "docs/backup.md": "no master is restored in the lab",
-    "docs/backups.md": "functional/test_backup_verbs.py and test_backup_target.py call the same",
+    "docs/backups.md": "integration/test_backup.py and functional/test_backup_*.py call the same",
     "docs/certificates.md": "test_pki_*.py and integration/test_keys.py call the same",
     "docs/formula.md": "integration/test_formula.py applies the same states",
     "docs/hypervisors.md": "integration/test_cloud.py and test_keys.py call the same verbs",

@@ -15,17 +15,18 @@ LAYER = {
     "spec": PURE, "xml": PURE, "design": PURE, "diff": PURE, "placement": PURE, "migration": PURE,
     "backups": PURE, "ha": PURE,
     "answers": PURE, "revert": PURE, "states": PURE, "wire": PURE,
-    "hafence": SHARED, "hatalk": SHARED,
-    "backuphost": HOST,
+    "hafence": SHARED, "hatalk": SHARED, "program": SHARED,
+    "backuphost": HOST, "backupserve": HOST,
     "haagent": HOST, "host": HOST, "hostnet": HOST, "images": HOST, "seed": HOST,
-    "backupmaster": CLOUD,
-    "fleet": CLOUD, "hamaster": CLOUD, "minion": CLOUD, "operations": CLOUD, "pki": CLOUD,
+    "backupmaster": CLOUD, "fleet": CLOUD, "hamaster": CLOUD, "minion": CLOUD,
+    "operations": CLOUD, "pki": CLOUD,
 }  # fmt: skip
 MAY_IMPORT = {
     PURE: {PURE}, SHARED: {PURE, SHARED}, HOST: {PURE, SHARED, HOST}, CLOUD: {PURE, SHARED, CLOUD},
 }  # fmt: skip
 FOREIGN = {
-    PURE: set(), SHARED: set(), HOST: {"libvirt", "libvirt_qemu"}, CLOUD: {"salt", "cryptography"},
+    PURE: set(), SHARED: set(), HOST: {"libvirt", "libvirt_qemu", "nbd"},
+    CLOUD: {"salt", "cryptography"},
 }  # fmt: skip
 ADAPTERS = ("_modules", "_states", "_grains", "_engines", "_runners", "_pillar")
 

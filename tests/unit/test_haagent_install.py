@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("libvirt")
 
-from saltvirt import errors
-from saltvirt.haagent import archive, install
+from saltvirt import errors, program
+from saltvirt.haagent import install
 from saltvirt.haagent.install import Places
 from tests.tools import layers
 
@@ -44,7 +44,7 @@ def told(tmp_path):
 
 def test_the_program_runs_without_salt_and_without_the_library(tmp_path):
     path = tmp_path / "agent.pyz"
-    path.write_bytes(archive.made(layers.LIBRARY))
+    path.write_bytes(program.made(layers.LIBRARY, install.MODULE))
     found = subprocess.run(
         [sys.executable, "-I", str(path), "--check", "--settings", str(tmp_path / "none")],
         capture_output=True, text=True, check=False, cwd="/",
@@ -57,7 +57,8 @@ def test_the_program_runs_without_salt_and_without_the_library(tmp_path):
 
 
 def test_the_same_library_makes_the_same_program():
-    assert archive.made(layers.LIBRARY) == archive.made(layers.LIBRARY)
+    first, second = (program.made(layers.LIBRARY, install.MODULE) for _ in range(2))
+    assert first == second
 
 
 def test_it_is_installed_once(where, tmp_path):
@@ -77,8 +78,8 @@ def test_an_agent_at_work_goes_on_by_a_new_program(where, tmp_path, monkeypatch)
     install.install(layers.LIBRARY, where=where)
     install.configure(SETTINGS, where=where)
     told(tmp_path)
-    true = archive.made
-    monkeypatch.setattr(archive, "made", lambda library: true(library) + b"\0")
+    true = program.made
+    monkeypatch.setattr(program, "made", lambda *args: true(*args) + b"\0")
     done = install.install(layers.LIBRARY, where=where)
     assert done.changes[install.SERVICE] == "goes on by the new one"
     assert told(tmp_path) == ["reload"]
@@ -87,7 +88,7 @@ def test_an_agent_at_work_goes_on_by_a_new_program(where, tmp_path, monkeypatch)
 def test_a_program_that_cannot_be_run_is_not_put_in_place(where, tmp_path, monkeypatch):
     install.install(layers.LIBRARY, where=where)
     before = Path(where.program).read_bytes()
-    monkeypatch.setattr(archive, "made", lambda library: b"no program")
+    monkeypatch.setattr(program, "made", lambda *args: b"no program")
     with pytest.raises(errors.OperationFailed, match="cannot be run here"):
         install.install(layers.LIBRARY, where=where)
     assert Path(where.program).read_bytes() == before

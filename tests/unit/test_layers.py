@@ -55,7 +55,7 @@ def test_the_library_knows_no_dunders_of_salt(path):
 # others whose names begin so
 ALONE = (
     ("ha", "haagent", "hafence", "hamaster", "hatalk"),
-    ("backuphost", "backupmaster", "backups", "xml/backup"),
+    ("backuphost", "backupmaster", "backups", "backupserve", "xml/backup"),
 )
 
 

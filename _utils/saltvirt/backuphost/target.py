@@ -263,6 +263,11 @@ class NewBackup:
         """Its folder until then. From there, too, ``../PARENT/vda.qcow2`` is the parent's."""
         return f"{NEW}{self.ident}"
 
+    @property
+    def path(self) -> str:
+        """The path of its folder until then, for a program that writes into it."""
+        return self.target.folder.path(self.uuid, self.name)
+
     def disk_path(self, target: str) -> str:
         """Where the qcow2 of a disk is to be written."""
         return self.target.folder.path(self.uuid, self.name, record.disk_file(target))

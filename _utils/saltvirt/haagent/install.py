@@ -9,11 +9,12 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from saltvirt import errors
-from saltvirt.haagent import archive, settings, store
+from saltvirt import errors, program
+from saltvirt.haagent import settings, store
 
 PYTHON = "/usr/bin/python3"
 SERVICE = "salt-virt-ha.service"
+MODULE = "haagent.__main__"
 _PATIENCE_S = 60
 
 UNIT = f"""\
@@ -74,13 +75,13 @@ def install(library: str, test: bool = False, where: Places | None = None) -> Do
     """
     where = where or Places()
     done = Done()
-    program = archive.made(library)
+    agent = program.made(library, MODULE)
     unit = UNIT.format(program=where.program).encode()
-    new_program = _differs(where.program, program, done)
+    new_program = _differs(where.program, agent, done)
     new_unit = _differs(where.unit, unit, done)
     if not test:
         if new_program:
-            _put_program(where, program)
+            _put_program(where, agent)
         if new_unit:
             _put(where.unit, unit, 0o644)
             _systemctl(where, "daemon-reload")
@@ -148,9 +149,9 @@ def _put(path: str, data: bytes, mode: int) -> None:
         raise errors.OperationFailed(f"cannot write {path}: {exc.strerror}") from exc
 
 
-def _put_program(where: Places, program: bytes) -> None:
+def _put_program(where: Places, agent: bytes) -> None:
     trial = f"{where.program}.trial"
-    _put(trial, program, 0o644)
+    _put(trial, agent, 0o644)
     try:
         _run((where.python, trial, "--check"), "the agent cannot be run here")
         os.rename(trial, where.program)

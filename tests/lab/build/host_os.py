@@ -11,7 +11,7 @@ PACKAGES = (
     "libvirt-daemon-system,libvirt-daemon-driver-qemu,libvirt-clients,"
     "libvirt-daemon-driver-storage-rbd,libvirt-daemon-driver-storage-iscsi-direct,"
     "qemu-system-x86,qemu-utils,qemu-block-extra,ovmf,swtpm,swtpm-tools,gnutls-bin,"
-    "dnsmasq-base,lvm2,xfsprogs,btrfs-progs,e2fsprogs,dosfstools,parted,fdisk,gdisk,"
+    "python3-libnbd,dnsmasq-base,lvm2,xfsprogs,btrfs-progs,e2fsprogs,dosfstools,parted,fdisk,gdisk,"
     "openssh-server,openssh-client,git,fuse3,xorriso,"
     "guestfs-tools,libguestfs-tools,linux-image-cloud-amd64,"
     "python3,python3-venv,ca-certificates,iputils-ping"

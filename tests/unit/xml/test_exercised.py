@@ -6,6 +6,7 @@ import pkgutil
 import pytest
 
 import saltvirt.xml
+from saltvirt.xml.backup import Backup, Checkpoint
 from saltvirt.xml.base import Child, Children, Element, Prop
 from saltvirt.xml.domain import Domain
 from saltvirt.xml.network import Network
@@ -15,7 +16,8 @@ from saltvirt.xml.snapshot import Snapshot
 from saltvirt.xml.volume import Volume
 from tests.golden import HOME
 
-ROOTS = {cls.TAG: cls for cls in (Domain, Network, Pool, Volume, Secret, Snapshot)}
+DOCUMENTS = (Domain, Network, Pool, Volume, Secret, Snapshot, Backup, Checkpoint)
+ROOTS = {cls.TAG: cls for cls in DOCUMENTS}
 
 
 def classes():

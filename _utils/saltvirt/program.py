@@ -1,4 +1,4 @@
-"""The agent's program as one file: the part of the library that it needs, run by any Python."""
+"""A program as one file: the part of the library that it needs, run by any Python."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ from pathlib import Path
 _MAIN = """\
 import sys
 
-from saltvirt.haagent.__main__ import main
+from saltvirt.{module} import main
 
 sys.exit(main(sys.argv[1:]))
 """
 # the package itself in there: no update changes it under a process that runs
 _PACKAGE = '''\
-"""The part of Salt Virt that the agent of high availability needs."""
+"""The part of Salt Virt that a program needs."""
 
 
 def check():
     """It is never old."""
 '''
-_ROOTS = ("haagent/__main__.py",)
 _WHEN = (1980, 1, 1, 0, 0, 0)
 
 
-def made(library: str | Path) -> bytes:
-    """The archive. library: the folder of the package saltvirt. Same files, same bytes."""
+def made(library: str | Path, module: str) -> bytes:
+    """The archive. library: the folder of the package saltvirt. module: of it, that has ``main``.
+    Same files, same bytes."""
     home = Path(library)
-    files = {"__main__.py": _MAIN.encode(), "saltvirt/__init__.py": _PACKAGE.encode()}
-    for path in needed(home):
+    main = _MAIN.format(module=module).encode()
+    files = {"__main__.py": main, "saltvirt/__init__.py": _PACKAGE.encode()}
+    for path in needed(home, module):
         files[f"saltvirt/{path.relative_to(home)}"] = path.read_bytes()
     found = io.BytesIO()
     with zipfile.ZipFile(found, "w") as archive:
@@ -42,10 +43,10 @@ def made(library: str | Path) -> bytes:
     return found.getvalue()
 
 
-def needed(home: Path) -> set[Path]:
-    """The files that the program imports, and those that they import."""
+def needed(home: Path, module: str) -> set[Path]:
+    """The files that the module imports, and those that they import."""
     found: set[Path] = set()
-    waiting = [home / root for root in _ROOTS]
+    waiting = [*_files(home, f"saltvirt.{module}")]
     while waiting:
         path = waiting.pop()
         if path in found:

@@ -1,0 +1,238 @@
+"""
+Backups of guests: a hypervisor shows the disks of a guest as they are at one moment, and the
+machine that has the target reads them from there. ``salt-run virt.backup`` does all of it.
+"""
+
+from typing import TYPE_CHECKING
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+
+from saltvirt import names, settings, units
+from saltvirt.backuphost import receive
+from saltvirt.backups import chains
+from saltvirt.backups.answers import GuestLook, PlannedDisk, Serving
+from saltvirt.backupserve import request as backup_request
+from saltvirt.host import connection
+from saltvirt.host.domain import guest_lock
+from saltvirt.host.node import steps
+from saltvirt.spec import base, values
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__, __salt__
+
+__virtualname__ = "virt"
+
+
+def __virtual__():
+    return __virtualname__
+
+
+def _connect(kwargs):
+    return connection.connect(settings.connection(__salt__["config.get"], kwargs))
+
+
+def backup_look(name, **kwargs):
+    """
+    What of a guest can be backed up.
+
+    :param name: the guest's name
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: a dict: ``uuid``, ``active`` (it runs), ``disks`` (a list: ``target``, ``size_bytes``,
+        ``source``, ``format``, ``bitmaps``: name to ``good``, ``inconsistent`` or ``disabled``),
+        ``checkpoints`` (names), ``skipped`` (disk to why it is in no backup)
+
+    :raises NotFound: no such guest
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.backup_look web1
+    """
+    from saltvirt.backupserve import look  # noqa: PLC0415 - needs the binding
+
+    with _connect(kwargs) as conn:
+        return look.look(conn, names.there(name)).to_answer()
+
+
+def backup_begin(name, ident, disks, **kwargs):
+    """
+    Show the disks of a guest, as they are now, to the machine that has the target, until
+    ``virt.backup_end``. A guest that runs goes on; its file systems are frozen for the moment by
+    its agent, where one answers. One that is off cannot be started meanwhile.
+
+    What is begun ends by itself when nobody reads for two minutes, when the guest stops, and when
+    less than 256 MiB are free below ``virt:images``, where what the guest overwrites is kept.
+
+    :param name: the guest's name
+    :param ident: what the backup is called
+    :param disks: a list with how each disk is to be taken: ``target``, ``parent`` and ``since`` of
+        an increment, else ``reason``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: a dict: ``host`` and ``port``, ``consistency`` (``frozen``, ``crash``, ``stopped``),
+        ``note`` (why file systems were not frozen), ``uuid``, ``definition``, ``disks``
+
+    :raises OperationFailed: and then nothing is shown, and nothing is left of it
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.backup_begin web1 000001-20261123T160000Z-0123abcd \
+            '[{target: vda, reason: it was asked for}]'
+    """
+    from saltvirt.backupserve import api  # noqa: PLC0415 - needs the binding
+
+    planned = values.list_of(base.mapping)(disks, "disks")
+    get = __salt__["config.get"]
+    local = settings.connection(get, dict(kwargs))
+    shown = backup_request.configured(get, __opts__["id"])
+    asked = backup_request.ServeRequest(
+        guest=names.there(name),
+        ident=ident,
+        disks=tuple(PlannedDisk.from_answer(one, "disks") for one in planned),
+        uri=local.uri,
+        username=local.username,
+        password=local.password,
+        locks=guest_lock.folder(get),
+        scratch=shown.scratch,
+        host=shown.host,
+        listen=backup_request.everywhere(),
+        port=shown.port,
+        ports=backup_request.PORTS,
+        certificates=receive.CERTIFICATES,
+    )
+    with _connect(kwargs) as conn:
+        return api.begin(next(iter(saltvirt.__path__)), conn, asked).to_answer()
+
+
+def backup_end(name, ident, good=False, needed=(), **kwargs):
+    """
+    Show the disks of a guest no more: the end of ``virt.backup_begin``, also of one whose process
+    has died.
+
+    :param name: the guest's name
+    :param ident: what the backup is called
+    :param good: True when the backup is there, whole: then its checkpoint stays
+    :param needed: with ``good``: the checkpoints that stay; others of backups go
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: a dict: ``why`` (it had ended by itself before), ``left`` (what could not be taken
+        away)
+
+    :raises OperationFailed: libvirt does not end it
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.backup_end web1 000001-20261123T160000Z-0123abcd
+    """
+    from saltvirt.backupserve import api  # noqa: PLC0415 - needs the binding
+
+    told = backup_request.EndRequest(
+        ident, bool(good), tuple(values.list_of(values.text)(needed, "needed"))
+    )
+    with _connect(kwargs) as conn:
+        return api.end(conn, names.there(name), told).to_answer()
+
+
+def backup_plan(folder, host, look, whole=False, chain=chains.CHAIN, mounted=False):
+    """
+    How the next backup of a guest is to be taken, by what this machine has in a folder of backups.
+
+    :param folder: of the target
+    :param host: the hypervisor that has the guest
+    :param look: what ``virt.backup_look`` says there
+    :param whole: True to read all disks whole
+    :param chain: so many backups at most stand on each other
+    :param mounted: True where the folder has to be a mount point
+
+    :return: a dict: ``ident`` (what it will be called), ``disks`` (how each is to be taken),
+        ``needed`` (the checkpoints from which next increments begin)
+
+    :raises InvalidInput: the folder is missing, or is not root's alone
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt backup1 virt.backup_plan /srv/backup hyper1 look="$LOOK"
+    """
+    seen = GuestLook.from_answer(look, "look")
+    target = receive.opened(folder, bool(mounted))
+    return receive.planned(target, host, seen, bool(whole), units.parse_count(chain)).to_answer()
+
+
+def backup_pull(folder, name, ident, host, serving, by="root", mounted=False):
+    """
+    Read the disks that a hypervisor shows (``virt.backup_begin``), by TLS with this machine's own
+    certificate, and put the backup into a folder: whole, or not at all.
+
+    :param folder: of the target
+    :param name: the guest's name
+    :param ident: what the backup is called, by ``virt.backup_plan``
+    :param host: the hypervisor that has the guest
+    :param serving: what ``virt.backup_begin`` said
+    :param by: who asked for it
+    :param mounted: True where the folder has to be a mount point
+
+    :return: a dict: ``ident``, ``stored_bytes`` (the length of its files), ``moved_bytes`` (so much
+        was read), ``checkpoints``
+
+    :raises OperationFailed: and then there is no such backup
+
+    :depends: python3-libnbd for /usr/bin/python3; qemu-img and qemu-nbd
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt backup1 virt.backup_pull /srv/backup web1 "$IDENT" hyper1 serving="$SERVING"
+    """
+    found = Serving.from_answer(serving, "serving")
+    guest = names.there(name)
+    told = receive.Told(ident, guest, values.text(host, "host"), values.text(by, "by"))
+    library, target = next(iter(saltvirt.__path__)), receive.opened(folder, bool(mounted))
+    return receive.receive(library, target, told, found, _backup_teller(guest)).to_answer()
+
+
+def _backup_teller(name):
+    """Progress on the event bus: ``salt/virt/backup/<name>/progress``."""
+    where = steps.folder(__salt__["config.get"])
+
+    def tell(said):
+        steps.made(where)
+        total = max(1, said["total_bytes"])
+        event = {"name": name, "percent": round(100 * said["done_bytes"] / total), **said}
+        steps.tell(__salt__["event.send"], f"salt/virt/backup/{name}/progress", event)
+
+    return tell
+
+
+def backup_list(folder, uuid=None, mounted=False):
+    """
+    The backups in a folder of this machine.
+
+    :param folder: of the target
+    :param uuid: of one guest; default: of all
+    :param mounted: True where the folder has to be a mount point
+
+    :return: a list of dicts, the oldest of each guest first: ``ident``, ``guest``, ``uuid``,
+        ``when``, ``host``, ``consistency``, ``disks`` (disk to ``whole``, or the backup that it
+        stands on), ``stored_bytes``, ``wrong`` (why it is not good, or null)
+
+    :raises InvalidInput: the folder is missing, or is not root's alone
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt backup1 virt.backup_list /srv/backup
+    """
+    target = receive.opened(folder, bool(mounted))
+    return [one.to_answer() for one in receive.listing(target, uuid)]

@@ -1,0 +1,297 @@
+"""Reads a guest's disks from its host and writes them as qcow2, with the digests of what was read.
+
+A program of its own, which the distribution's Python runs: its binding of libnbd is there. What it
+is to do is on its standard input, how far it is and what became of it are lines of JSON on its
+standard output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from saltvirt import errors
+from saltvirt.backuphost import exports
+from saltvirt.backuphost.exports import DATA, ZEROS, Extent, Server
+from saltvirt.backups import pieces, record
+from saltvirt.images import tools
+from saltvirt.units import human_bytes
+from saltvirt.wire import Fact
+
+# of one request, and of a digest: a reader of the digests has so much in memory
+PIECE_BYTES = 1024**2
+READERS = 4
+_AHEAD = 4 * READERS
+_TELL_S = 0.5
+_BEGINS_S, _ENDS_S = 20, 600
+# beside the data: what a file system needs to stay usable, and the qcow2's own tables
+ROOM_BYTES = 64 * 1024**2
+_NOTHING = bytes(PIECE_BYTES)
+
+
+@dataclass(frozen=True)
+class PulledDisk(Fact):
+    """A disk to be read. target: libvirt's name of it. export: its name at the server. contexts: of
+    bitmaps; none: all of it is read. backing, backing_format: what its file is an overlay on, from
+    its own folder."""
+
+    target: str
+    export: str
+    size_bytes: int
+    contexts: tuple[str, ...] = ()
+    backing: str | None = None
+    backing_format: str | None = None
+
+
+@dataclass(frozen=True)
+class Pull(Fact):
+    """What is to be done. folder: where the files are made."""
+
+    folder: str
+    host: str
+    port: int
+    certificates: str
+    disks: tuple[PulledDisk, ...]
+
+    @property
+    def server(self) -> Server:
+        """Where the disks are served."""
+        return Server(self.host, self.port, self.certificates)
+
+
+@dataclass(frozen=True)
+class Written(Fact):
+    """A disk that was. moved_bytes: so much was read from the host."""
+
+    target: str
+    pieces_sha256: str
+    stored_bytes: int
+    moved_bytes: int
+
+
+@dataclass
+class _Progress:
+    """tell: called with a dict now and then."""
+
+    total: int
+    tell: Callable[[dict[str, Any]], None]
+    done: int = 0
+    told: float = 0
+
+    def add(self, length: int) -> None:
+        self.done += length
+        now = time.monotonic()
+        if now - self.told > _TELL_S:
+            self.told = now
+            self.tell({"done_bytes": self.done, "total_bytes": self.total})
+
+
+def pull(job: Pull, tell: Callable[[dict[str, Any]], None]) -> list[Written]:
+    """Reads them all, one after the other. Raises VirtError."""
+    total = sum(_amount(job, disk) for disk in job.disks)
+    _room(job.folder, total)
+    progress = _Progress(total, tell)
+    return [_disk(job, disk, progress) for disk in job.disks]
+
+
+def _amount(job: Pull, disk: PulledDisk) -> int:
+    """How much data of a disk is to be read."""
+    with _connected(job.server, disk) as source:
+        if source.get_size() != disk.size_bytes:
+            raise errors.OperationFailed(
+                f"{disk.target} has {source.get_size()} bytes by now, it had {disk.size_bytes}"
+            )
+        found = exports.extents(source, disk.size_bytes, disk.contexts)
+        return sum(one.length for one in found if one.kind == DATA)
+
+
+def _room(folder: str, wanted: int) -> None:
+    stat = os.statvfs(folder)
+    free = stat.f_bavail * stat.f_frsize
+    if free < wanted + ROOM_BYTES:
+        raise errors.OperationFailed(
+            f"the target has {human_bytes(free)} free, {human_bytes(wanted)} of data are to be "
+            "stored"
+        )
+
+
+@contextlib.contextmanager
+def _connected(server: Server, disk: PulledDisk) -> Iterator[Any]:
+    source = exports.opened(server, disk.export, disk.contexts)
+    try:
+        yield source
+    finally:
+        with contextlib.suppress(exports.nbd.Error):
+            source.shutdown()
+
+
+def _disk(job: Pull, disk: PulledDisk, progress: _Progress) -> Written:
+    path = os.path.join(job.folder, record.disk_file(disk.target))
+    _create(path, disk)
+    digest = hashlib.sha256()
+    with open(os.path.join(job.folder, record.pieces_file(disk.target)), "wb") as told:
+        with _served(path) as sink, contextlib.ExitStack() as stack:
+            sources = [stack.enter_context(_connected(job.server, disk)) for _ in range(READERS)]
+            copy = _Copy(sources, sink, overlay=disk.backing is not None)
+            moved = 0
+            for piece, read in copy.all(disk):
+                told.write(piece.line)
+                digest.update(piece.line)
+                moved += read
+                progress.add(read)
+            sink.flush()
+        told.flush()
+        os.fsync(told.fileno())
+    _check(path)
+    _sync(path)
+    return Written(disk.target, digest.hexdigest(), os.path.getsize(path), moved)
+
+
+class _Copy:
+    """Some connections to what is read, and the one to what is written."""
+
+    def __init__(self, sources: list[Any], sink: Any, overlay: bool) -> None:
+        self._free, self._sink, self._overlay = deque(sources), sink, overlay
+
+    def all(self, disk: PulledDisk) -> Iterator[tuple[pieces.Piece, int]]:
+        """The pieces of the disk in their order, each with how much of it was read, when it is
+        written."""
+        first = self._free[0]
+        waiting: deque[Future[tuple[pieces.Piece, int]]] = deque()
+        with ThreadPoolExecutor(READERS) as pool:
+            try:
+                for extent in _cut(exports.extents(first, disk.size_bytes, disk.contexts)):
+                    waiting.append(pool.submit(self._one, extent))
+                    if len(waiting) >= _AHEAD:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                for one in waiting:
+                    one.cancel()
+
+    def _one(self, extent: Extent) -> tuple[pieces.Piece, int]:
+        if extent.kind == ZEROS:
+            self._zero(extent)
+            return pieces.zeros(extent.offset, extent.length), 0
+        source = self._free.popleft()
+        try:
+            data = source.pread(extent.length, extent.offset)
+        except exports.nbd.Error as exc:
+            raise errors.ConnectionFailed(f"the host shows the disk no more: {exc.string}") from exc
+        finally:
+            self._free.append(source)
+        if data == _NOTHING[: extent.length]:
+            self._zero(extent)
+            return pieces.zeros(extent.offset, extent.length), extent.length
+        self._sink.pwrite(data, extent.offset)
+        return pieces.of(extent.offset, data), extent.length
+
+    def _zero(self, extent: Extent) -> None:
+        """A new file reads as zeros by itself, an overlay as what is below it."""
+        if self._overlay:
+            for begin in range(extent.offset, extent.end, exports.ASKED):
+                self._sink.zero(min(exports.ASKED, extent.end - begin), begin)
+
+
+def _cut(found: Iterable[Extent]) -> Iterator[Extent]:
+    """Data in pieces, each within a grid of PIECE_BYTES."""
+    for one in found:
+        if one.kind == ZEROS:
+            yield one
+            continue
+        at = one.offset
+        while at < one.end:
+            end = min(one.end, (at // PIECE_BYTES + 1) * PIECE_BYTES)
+            yield Extent(at, end - at, DATA)
+            at = end
+
+
+@contextlib.contextmanager
+def _served(path: str) -> Iterator[Any]:
+    """A connection to a qemu-nbd that writes to a qcow2; when the block ends, it has ended, too."""
+    socket = f"{path}.sock"
+    argv = ["qemu-nbd", "--format=qcow2", "--cache=writeback", "--discard=unmap"]
+    with _begun([*argv, f"--socket={socket}", path]) as process:
+        try:
+            sink = _connected_to(socket, process)
+            yield sink
+            sink.shutdown()
+            process.wait(timeout=_ENDS_S)
+        except (exports.nbd.Error, subprocess.TimeoutExpired) as exc:
+            raise errors.OperationFailed(f"{path} cannot be written: {exc}") from exc
+        finally:
+            process.kill()
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(socket)
+    if process.returncode:
+        raise errors.OperationFailed(f"{path} cannot be written: {argv[0]} failed")
+
+
+def _connected_to(socket: str, process: subprocess.Popen[bytes]) -> Any:
+    deadline = time.monotonic() + _BEGINS_S
+    while process.poll() is None and time.monotonic() < deadline:
+        if os.path.exists(socket):
+            sink = exports.nbd.NBD()
+            with contextlib.suppress(exports.nbd.Error):  # it does not listen yet
+                sink.connect_unix(socket)
+                return sink
+        time.sleep(0.01)
+    raise errors.OperationFailed("qemu-nbd does not begin")
+
+
+def _begun(argv: list[str]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(tools.command(argv), stdin=subprocess.DEVNULL)
+    except OSError as exc:
+        raise tools.missing(argv[0]) from exc
+
+
+def _create(path: str, disk: PulledDisk) -> None:
+    argv = ["qemu-img", "create", "-q", "-f", "qcow2"]
+    if disk.backing:
+        argv += ["-b", disk.backing, "-F", str(disk.backing_format)]
+    tools.run([*argv, path, str(disk.size_bytes)], f"make {path}")
+
+
+def _check(path: str) -> None:
+    tools.run(["qemu-img", "check", "-q", "-f", "qcow2", path], f"check {path}", timeout_s=None)
+
+
+def _sync(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _say(data: dict[str, Any]) -> None:
+    print(json.dumps(data), flush=True)
+
+
+def main(_words: list[str]) -> int:
+    """The program."""
+    os.umask(0o077)
+    try:
+        exports.require()
+        job = Pull.from_answer(json.load(sys.stdin), "what is to be done")
+        done = pull(job, _say)
+        _say({"done": [one.to_answer() for one in done]})
+    except errors.VirtError as exc:
+        _say({"error": exc.text})
+        return 1
+    except (OSError, exports.nbd.Error) as exc:
+        _say({"error": errors.OperationFailed(exc).text})
+        return 1
+    return 0

@@ -1,0 +1,200 @@
+"""Backups made at this machine's target: planned by what is there, read from the hypervisor by a
+program of its own, put in their place whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from saltvirt import errors, program
+from saltvirt.backuphost import pull
+from saltvirt.backuphost.target import NewBackup, Target
+from saltvirt.backups import chains, ident, record
+from saltvirt.backups.answers import (
+    BackupMade,
+    BackupPlan,
+    GuestLook,
+    ListedBackup,
+    PlannedDisk,
+    Serving,
+)
+from saltvirt.backups.record import BackupDisk, Record
+from saltvirt.backups.stock import Backup, Stock
+from saltvirt.images import tools
+
+# the distribution's: its binding of libnbd is there
+PYTHON = "/usr/bin/python3"
+MODULE = "backuphost.pull"
+CERTIFICATES = "/etc/pki/qemu"
+_VERSION = re.compile(r"qemu-img version (\S+)")
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+def opened(folder: str, mounted: bool) -> Target:
+    """The target in a folder. mounted: it has to be a mount point. Raises InvalidInput."""
+    if mounted and not os.path.ismount(folder):
+        raise errors.InvalidInput(f"{folder} is not mounted: backups are not written below it")
+    return Target(folder)
+
+
+def planned(
+    target: Target,
+    host: str,
+    look: GuestLook,
+    whole: bool = False,
+    chain: int = chains.CHAIN,
+) -> BackupPlan:
+    """How the next backup of a guest is to be taken. host: where the guest is. whole: all of it is
+    to be read. chain: so many backups at most stand on each other. Raises InvalidInput."""
+    stock = target.stock(look.uuid)
+    disks = tuple(
+        chains.DiskSeen(one.target, one.size_bytes, one.source, one.format, one.bitmaps)
+        for one in look.disks
+    )
+    seen = chains.GuestSeen(look.uuid, host, disks, look.checkpoints)
+    plans = tuple(
+        PlannedDisk(one.target, one.parent, one.since, one.reason)
+        for one in chains.plan(seen, stock, chain, whole)
+    )
+    following = ident.following(stock.backups, now(), secrets.token_hex(4))
+    return BackupPlan(following, plans, tuple(sorted(needed(stock))))
+
+
+def needed(stock: Stock) -> set[str]:
+    """The checkpoints from which the next increments begin."""
+    last = stock.last.record if stock.last else None
+    return {disk.checkpoint for disk in last.disks if disk.checkpoint} if last else set()
+
+
+def now() -> str:
+    """The time, as a record has it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the master says of a backup: what it is called, of which guest on which host, and who
+    asked for it."""
+
+    ident: str
+    guest: str
+    host: str
+    by: str
+
+
+def receive(library: str, target: Target, backup: Told, serving: Serving, tell: Tell) -> BackupMade:
+    """Reads what is served; the backup that came of it. library: the folder of the package
+    saltvirt. tell: called with the program's progress.
+
+    Raises OperationFailed, and then there is no such backup.
+    """
+    with target.making(serving.uuid, backup.ident) as new:
+        written = _pulled(library, new, serving, tell)
+        told = Record(
+            ident=backup.ident, guest=backup.guest, uuid=serving.uuid, when=now(), by=backup.by,
+            host=backup.host,
+            consistency=serving.consistency, qemu_img=_version(), definition_sha256="",
+            disks=tuple(
+                BackupDisk(
+                    target=one.target, size_bytes=one.size_bytes, source=one.source,
+                    pieces_sha256=written[one.target].pieces_sha256, parent=one.parent,
+                    reason=one.reason, checkpoint=one.checkpoint,
+                )
+                for one in serving.disks
+            ),
+        )  # fmt: skip
+        made = new.finish(told, serving.definition)
+    return BackupMade(
+        made.ident,
+        sum(one.stored_bytes for one in made.disks),
+        sum(one.moved_bytes for one in written.values()),
+        tuple(sorted({one.checkpoint for one in made.disks if one.checkpoint})),
+    )
+
+
+def _pulled(library: str, new: NewBackup, serving: Serving, tell: Tell) -> dict[str, pull.Written]:
+    """Disk to what was written of it."""
+    disks = tuple(
+        pull.PulledDisk(
+            one.target, one.export, one.size_bytes, one.contexts,
+            *((f"../{one.parent}/{record.disk_file(one.target)}", record.QCOW2)
+              if one.parent else ()),
+        )
+        for one in serving.disks
+    )  # fmt: skip
+    job = pull.Pull(new.path, serving.host, serving.port, CERTIFICATES, disks)
+    with tempfile.TemporaryDirectory(prefix="salt-virt-") as folder:
+        path = os.path.join(folder, "pull.pyz")
+        with open(path, "wb") as file:
+            file.write(program.made(library, MODULE))
+        done = _run([PYTHON, path], job, tell)
+    found = [pull.Written.from_answer(one, "the reading program") for one in done]
+    return {one.target: one for one in found}
+
+
+def _run(argv: list[str], job: pull.Pull, tell: Tell) -> list[Any]:
+    """What the program has done. Raises OperationFailed with why it has not."""
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            tools.command(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+            env=tools.environment(), cwd="/",
+        )  # fmt: skip
+        try:
+            with tools.pipe(process.stdin) as stdin:
+                stdin.write(json.dumps(job.to_answer()).encode())
+            for line in tools.pipe(process.stdout):
+                said = json.loads(line)
+                if "error" in said:
+                    raise errors.OperationFailed(said["error"])
+                if "done" in said:
+                    found: list[Any] = said["done"]
+                    return found
+                tell(said)
+        finally:
+            process.kill()
+            process.wait()
+        log.seek(0)
+        raise errors.OperationFailed(
+            f"the program that reads the disks died: {tools.last_words(log.read())}"
+        )
+
+
+def _version() -> str:
+    said = tools.run(["qemu-img", "--version"], "ask qemu-img for its version").decode()
+    match = _VERSION.search(said)
+    return match[1] if match else "unknown"
+
+
+def listing(target: Target, uuid: str | None = None) -> list[ListedBackup]:
+    """The backups of one guest, or of all."""
+    found = []
+    for one in [uuid] if uuid else target.guests():
+        stock = target.stock(one)
+        found += [_listed(backup, one, stock.wrong(backup.ident)) for backup in stock]
+    return found
+
+
+def _listed(backup: Backup, uuid: str, wrong: str | None) -> ListedBackup:
+    told = backup.record
+    if told is None:
+        return ListedBackup(backup.ident, uuid=uuid, wrong=wrong)
+    return ListedBackup(
+        backup.ident,
+        when=told.when,
+        host=told.host,
+        guest=told.guest,
+        uuid=uuid,
+        consistency=told.consistency,
+        disks={disk.target: disk.parent or "whole" for disk in told.disks},
+        stored_bytes=sum(disk.stored_bytes for disk in told.disks),
+        wrong=wrong,
+    )

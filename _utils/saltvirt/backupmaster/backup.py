@@ -1,0 +1,236 @@
+"""A guest's backup: its host shows the disks, the target's machine reads them."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import Any
+
+from saltvirt import errors, names, settings, units
+from saltvirt.backups import chains, policy
+from saltvirt.backups.answers import (
+    BackupMade,
+    BackupPlan,
+    GuestLook,
+    ListedBackup,
+    Serving,
+    ServingEnded,
+)
+from saltvirt.backups.policy import BackupPolicy, TargetPolicy
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations import lifecycle, lock
+from saltvirt.operations.operation import Checked, Reasons, Result
+from saltvirt.operations.report import Report
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """host: where the guest is. machine: where the target is."""
+
+    host: str
+    machine: str
+    look: GuestLook
+    plan: BackupPlan
+
+    @property
+    def disks(self) -> dict[str, str]:
+        """Disk to how it is to be taken, in words."""
+        found = {
+            one.target: f"what changed since {one.parent}" if one.parent else f"whole: {one.reason}"
+            for one in self.plan.disks
+        }
+        return {**found, **{disk: f"not: {why}" for disk, why in self.look.skipped.items()}}
+
+
+class Backup:
+    """Makes one. to: the name of a target; None: the only one. whole: all disks are read whole.
+    by: who asked for it. host: where the guest is and nowhere else, though not every host
+    answers."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        name: str,
+        to: str | None,
+        report: Report,
+        whole: bool = False,
+        by: str = "root",
+        host: str | None = None,
+    ) -> None:
+        self.fleet, self.name, self.to, self.report = fleet, str(name), to, report
+        self.whole, self.by, self.host = bool(whole), by, host
+
+    def check(self) -> Checked:
+        """How each disk would be taken."""
+        reasons = Reasons()
+        with reasons:
+            target = self._policy().target(self.to)
+            with reasons:
+                lock.refuse_taken(self.fleet.opts, names.guest(self.name))
+            found = self._planned(target)
+            reasons.hold()
+            comment = f"{self.name} on {found.host} would be backed up to {target.name}"
+            more = {"host": found.host, "disks": found.disks}
+            return Checked(self.name, comment, {"backup": found.plan.ident}, more)
+        return reasons.checked(self.name)
+
+    def run(self) -> Result:
+        """Raises NotFound, InvalidInput, Refused, OperationFailed, ConnectionFailed."""
+        name = names.guest(self.name)
+        target = self._policy().target(self.to)
+        with lock.guest(self.fleet.opts, name, "virt.backup"):
+            try:
+                return self._made(target)
+            except errors.VirtError as exc:
+                self.report.failed(exc)
+                raise
+
+    def _policy(self) -> BackupPolicy:
+        return policy.read(settings.of_master(self.fleet.opts))
+
+    def _planned(self, target: TargetPolicy) -> _Planned:
+        host = lifecycle.writes(self.fleet, self.name, self.host)
+        machine = target.machine(host)
+        said = self.fleet.one(host, "virt.backup_look", {"name": self.name})
+        look = GuestLook.from_answer(said, host)
+        if not look.disks:
+            why = "; ".join(f"{disk}: {why}" for disk, why in look.skipped.items())
+            raise errors.InvalidInput(f"{self.name} has no disk to back up: {why or 'none at all'}")
+        asked = {"folder": target.folder, "host": host, "look": said,
+                 "whole": self.whole, "chain": target.chain, "mounted": target.mounted}  # fmt: skip
+        plan = BackupPlan.from_answer(self.fleet.one(machine, "virt.backup_plan", asked), machine)
+        return _Planned(host, machine, look, plan)
+
+    def _made(self, target: TargetPolicy) -> Result:
+        found = self._planned(target)
+        ident = found.plan.ident
+        self.report.step(
+            "begin", f"{self.name}: backing it up from {found.host} to {target.name}", backup=ident
+        )
+        kept = self._needed_elsewhere(target, found)
+        asked = {
+            "name": self.name, "ident": ident,
+            "disks": [one.to_answer() for one in found.plan.disks],
+        }  # fmt: skip
+        try:
+            said = self.fleet.one(found.host, "virt.backup_begin", asked, long=True)
+            serving = Serving.from_answer(said, found.host)
+            made = self._pulled(target, found, said)
+        except BaseException as exc:
+            why = self._ended(found, False, ())
+            if why and isinstance(exc, errors.VirtError):
+                raise errors.OperationFailed(f"{exc.text}; on {found.host}: {why}") from exc
+            raise
+        needed = None if kept is None else (*kept, *made.checkpoints)
+        left = self._settled(found, needed)
+        return self._done(target, found, serving, made, left)
+
+    def _pulled(self, target: TargetPolicy, found: _Planned, serving: Any) -> BackupMade:
+        asked = {
+            "folder": target.folder, "mounted": target.mounted, "name": self.name,
+            "ident": found.plan.ident,
+            "host": found.host, "serving": serving, "by": self.by,
+        }  # fmt: skip
+        watch = (f"salt/virt/backup/{self.name}/", self._watch)
+        said = self.fleet.one(found.machine, "virt.backup_pull", asked, long=True, watch=watch)
+        return BackupMade.from_answer(said, found.machine)
+
+    def _watch(self, _tag: str, event: dict[str, Any]) -> None:
+        if event.get("percent") is not None:
+            self.report.progress(event["percent"], f"{self.name}: {event['percent']} % is read")
+
+    def _needed_elsewhere(self, target: TargetPolicy, found: _Planned) -> list[str] | None:
+        """The checkpoints from which the next increments at other targets begin; None when one of
+        them cannot say."""
+        kept: list[str] = []
+        for other in self._policy().targets.values():
+            if other.name == target.name:
+                continue
+            asked = {
+                "folder": other.folder, "host": found.host, "look": found.look.to_answer(),
+            }  # fmt: skip
+            try:
+                machine = other.machine(found.host)
+                said = self.fleet.one(machine, "virt.backup_plan", asked)
+                kept += BackupPlan.from_answer(said, machine).needed
+            except errors.VirtError:
+                return None
+        return kept
+
+    def _ended(self, found: _Planned, good: bool, needed: tuple[str, ...]) -> str | None:
+        """Has the host end it; why it had ended by itself before, or could not."""
+        asked = {"name": self.name, "ident": found.plan.ident, "good": good, "needed": needed}
+        try:
+            said = self.fleet.one(found.host, "virt.backup_end", asked, long=True)
+            return ServingEnded.from_answer(said, found.host).why
+        except errors.VirtError as exc:
+            return exc.text
+
+    def _settled(self, found: _Planned, needed: tuple[str, ...] | None) -> tuple[str, ...]:
+        """What is left on the host after a backup that is good."""
+        if needed is None:  # nobody can say which checkpoints may go
+            needed = (*found.look.checkpoints, chains.checkpoint(found.plan.ident))
+        asked = {"name": self.name, "ident": found.plan.ident, "good": True, "needed": needed}
+        with contextlib.suppress(errors.VirtError):
+            said = self.fleet.one(found.host, "virt.backup_end", asked, long=True)
+            return ServingEnded.from_answer(said, found.host).left
+        return (f"what {found.host} showed may be left there: virt.backup_end ends it",)
+
+    def _done(
+        self,
+        target: TargetPolicy,
+        found: _Planned,
+        serving: Serving,
+        made: BackupMade,
+        left: tuple[str, ...],
+    ) -> Result:
+        moved = units.human_bytes(made.moved_bytes)
+        how = serving.consistency + (f" ({serving.note})" if serving.note else "")
+        comment = f"{self.name} was backed up to {target.name}: {made.ident}, {moved} read, {how}"
+        self.report.step("done", comment, backup=made.ident)
+        disks = {
+            one.target: f"what changed since {one.parent}" if one.parent else f"whole: {one.reason}"
+            for one in serving.disks
+        }
+        more: dict[str, Any] = {
+            "host": found.host, "target": target.name, "consistency": serving.consistency,
+            "disks": disks, "moved_bytes": made.moved_bytes, "stored_bytes": made.stored_bytes,
+        }  # fmt: skip
+        if found.look.skipped:
+            more["skipped"] = found.look.skipped
+        if left:
+            more["left"] = list(left)
+        return Result(self.name, comment, {"backup": made.ident}, more)
+
+
+def listed(
+    fleet: Fleet, name: str | None = None, to: str | None = None
+) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
+    """(target to its backups, of one guest or of all; target to why it did not say). to: of that
+    target alone. Raises InvalidInput, NotFound."""
+    known = policy.read(settings.of_master(fleet.opts))
+    wanted = list(known.targets.values())
+    if to is not None or not wanted:
+        wanted = [known.target(to)]
+    found: dict[str, list[dict[str, Any]]] = {}
+    silent: dict[str, str] = {}
+    for target in wanted:
+        try:
+            several = _of_target(fleet, target)
+        except errors.VirtError as exc:
+            silent[target.name] = exc.text
+        else:
+            mine = [one for one in several if name is None or one.guest == name]
+            found[target.name] = [one.to_answer() for one in mine]
+    return found, silent
+
+
+def _of_target(fleet: Fleet, target: TargetPolicy) -> list[ListedBackup]:
+    """All that are there; of a file system that all hypervisors mount, by the first that says."""
+    asked = {"folder": target.folder, "mounted": target.mounted}
+    hosts = [target.host] if target.host else fleet.hosts()
+    for host in hosts:
+        answer = fleet.gather([host], "virt.backup_list", asked)[host]
+        if answer.ok or host == hosts[-1]:
+            return [ListedBackup.from_answer(one, host) for one in answer.get()]
+    return []

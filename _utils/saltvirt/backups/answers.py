@@ -1,0 +1,112 @@
+"""What hosts answer of backups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from saltvirt.wire import Fact
+
+
+@dataclass(frozen=True)
+class LookedDisk(Fact):
+    """A disk that can be backed up; see `backups.chains.DiskSeen`. bitmaps: name to its state."""
+
+    target: str
+    size_bytes: int
+    source: str
+    format: str
+    bitmaps: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class GuestLook(Fact):
+    """What `virt.backup_look` answers. skipped: disk to why it is in no backup."""
+
+    uuid: str
+    active: bool
+    disks: tuple[LookedDisk, ...]
+    checkpoints: tuple[str, ...] = ()
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PlannedDisk(Fact):
+    """How a disk is to be taken; see `backups.chains.DiskPlan`."""
+
+    target: str
+    parent: str | None = None
+    since: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class BackupPlan(Fact):
+    """What `virt.backup_plan` answers. ident: of the next backup there. needed: the checkpoints
+    from which next increments at this target begin."""
+
+    ident: str
+    disks: tuple[PlannedDisk, ...]
+    needed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ServedDisk(Fact):
+    """A disk that is served. export: its name. contexts: of the bitmaps of an increment.
+    checkpoint: from which the next increment can be had."""
+
+    target: str
+    size_bytes: int
+    source: str
+    export: str
+    contexts: tuple[str, ...] = ()
+    parent: str | None = None
+    reason: str | None = None
+    checkpoint: str | None = None
+
+
+@dataclass(frozen=True)
+class Serving(Fact):
+    """What `virt.backup_begin` answers. host: as in the certificate that it shows. note: why file
+    systems were not frozen."""
+
+    uuid: str
+    host: str
+    port: int
+    consistency: str
+    definition: str
+    disks: tuple[ServedDisk, ...]
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class ServingEnded(Fact):
+    """What `virt.backup_end` answers. why: it had ended before, by itself. left: what could not be
+    taken away, and why."""
+
+    why: str | None = None
+    left: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class BackupMade(Fact):
+    """What `virt.backup_pull` answers. moved_bytes: so much was read from the host."""
+
+    ident: str
+    stored_bytes: int
+    moved_bytes: int
+    checkpoints: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ListedBackup(Fact):
+    """A backup in what `virt.backup_list` answers. wrong: why it is not good."""
+
+    ident: str
+    when: str | None = None
+    host: str | None = None
+    guest: str | None = None
+    uuid: str | None = None
+    consistency: str | None = None
+    disks: dict[str, str] = field(default_factory=dict)
+    stored_bytes: int = 0
+    wrong: str | None = None

@@ -1,0 +1,284 @@
+"""The process that keeps a guest's disks served while its backup is read: a program of its own, so
+that it outlives the job that began it, and ends what it began however the rest dies.
+
+It ends it when it is told to, when nobody has read for a while, when the guest has overwritten so
+much that the host's storage runs full, or when the guest is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from saltvirt import errors, settings, units
+from saltvirt.backups import chains, record
+from saltvirt.backups.answers import Serving, ServingEnded
+from saltvirt.backupserve import checkpoints, look, request, running, stopped
+from saltvirt.backupserve.request import Begun, EndRequest, Journal, ServeRequest
+from saltvirt.host import connection
+from saltvirt.host.connection import libvirt
+from saltvirt.host.domain import guest_lock, lookup
+
+MODULE = "backupserve.keeper"
+# so long nobody may be connected: the target's machine opens its connections disk by disk
+IDLE_S = 120
+# what must stay free where the guest's old blocks are kept
+ROOM_BYTES = 256 * 1024**2
+_LOOK_S = 2
+_ESTABLISHED = "01"
+_MOST_BYTES = 1024**2
+
+
+class Keeper:
+    """One backup that is served. Hold its journal."""
+
+    def __init__(self, asked: ServeRequest, journal: Journal) -> None:
+        self._asked, self._journal = asked, journal
+        self._server: stopped.Server | None = None
+        self._begun: Begun | None = None
+        self._port = 0
+        self._last_s = time.monotonic()
+        self.signalled = False
+
+    @contextlib.contextmanager
+    def _libvirt(self) -> Iterator[libvirt.virConnect]:
+        """libvirt, which may have been restarted since it was last spoken to."""
+        asked = self._asked
+        with connection.connect(
+            settings.Connection(asked.uri, asked.username, asked.password)
+        ) as conn:
+            yield conn
+
+    @property
+    def is_off(self) -> bool:
+        """Whether the guest is not running, and must not be started."""
+        return self._server is not None
+
+    def begin(self) -> Serving:
+        """Begins; what is served where. Raises VirtError, and then nothing is."""
+        with self._libvirt() as conn:
+            recover(conn, self._journal)
+            dom = lookup.lookup(conn, self._asked.guest)
+            _room(self._asked.scratch)
+            self._port = _free(self._asked)
+            self._begun = Begun(
+                self._asked.guest, dom.UUIDString(), self._asked.ident,
+                running.scratch(self._asked), bool(dom.isActive()),
+            )  # fmt: skip
+            self._journal.write(self._begun)
+            try:
+                return self._serve(conn, dom, self._begun)
+            except BaseException:
+                self.end()
+                raise
+
+    def _serve(self, conn: libvirt.virConnect, dom: libvirt.virDomain, begun: Begun) -> Serving:
+        found, note = look.look(conn, self._asked.guest), None
+        if begun.active:
+            running.make_scratch(begun.scratch)
+            disks, consistency, note = running.begin(
+                dom, found, self._asked, self._port,
+                lambda frozen: self._journal.write(replace(begun, frozen=frozen)),
+            )  # fmt: skip
+        else:
+            consistency = record.STOPPED
+            disks, self._server = stopped.begin(conn, dom, found, self._asked, self._port)
+        # of what runs: how it will be after its next start may be without these disks
+        definition = dom.XMLDesc(libvirt.VIR_DOMAIN_XML_MIGRATABLE)
+        return Serving(
+            found.uuid, self._asked.host, self._port, consistency, definition, tuple(disks), note
+        )
+
+    def why_over(self) -> str | None:
+        """Why it cannot go on, None while it can."""
+        if self.signalled:
+            return "it was ended by a signal"
+        try:
+            why = self._why_not_served()
+        except errors.ConnectionFailed:
+            why = None  # libvirt is being restarted; the guest's QEMU serves on
+        if why:
+            return why
+        if _is_read(self._port):
+            self._last_s = time.monotonic()
+        quiet_s = time.monotonic() - self._last_s
+        return f"nobody has read for {IDLE_S} s" if quiet_s > IDLE_S else None
+
+    def _why_not_served(self) -> str | None:
+        if self._server:
+            lives = self._server.lives
+            return None if lives else f"the disks are shown no more: {self._server.words()}"
+        with self._libvirt() as conn:
+            dom = lookup.find(conn, self._asked.guest)
+            if dom is None or not self._begun or not running.is_served(dom, self._begun):
+                return "the guest was stopped, or libvirt ended its backup"
+        try:
+            _room(self._asked.scratch)
+        except errors.OperationFailed as exc:
+            return exc.text
+        return None
+
+    def end(self) -> None:
+        """Nothing is served, and nothing of it is there any more. Raises VirtError."""
+        if self._server:
+            self._server.end()
+        with self._libvirt() as conn:
+            recover(conn, self._journal)
+
+    def settle(self, told: EndRequest) -> tuple[str, ...]:
+        """After a backup that is good, the checkpoints go that nothing needs any more; else the one
+        that was made for it. What is left, and why."""
+        with self._libvirt() as conn:
+            dom = lookup.find(conn, self._asked.guest)
+            if dom is None:
+                return ()
+            needed = set(told.needed)
+            if not told.good:
+                there = {one.getName() for one in dom.listAllCheckpoints(0)}
+                needed = there - {chains.checkpoint(self._asked.ident)}
+            return tuple(checkpoints.sweep(conn, dom, needed))
+
+
+def recover(conn: libvirt.virConnect, journal: Journal) -> None:
+    """Ends what was begun, by this process or by one that died. Hold the journal."""
+    begun = journal.read()
+    if begun is None:
+        return
+    dom = lookup.find(conn, begun.guest)
+    if dom is not None and dom.UUIDString() == begun.uuid:
+        if begun.frozen:
+            running.thaw(dom)
+        if begun.active:
+            running.end(dom, begun)
+    shutil.rmtree(begun.scratch, ignore_errors=True)
+    journal.write(None)
+
+
+def _room(folder: str) -> None:
+    """Where there is none, QEMU would fail a write of the guest's. Raises OperationFailed."""
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    found = os.statvfs(folder)
+    if found.f_bavail * found.f_frsize < ROOM_BYTES:
+        raise errors.OperationFailed(
+            f"{folder} has less than {units.human_bytes(ROOM_BYTES)} free: what the guest "
+            "overwrites during a backup is kept there"
+        )
+
+
+def _free(asked: ServeRequest) -> int:
+    """A port that nobody listens on. Raises OperationFailed."""
+    kind = socket.AF_INET6 if ":" in asked.listen else socket.AF_INET
+    for port in range(asked.port, asked.port + asked.ports):
+        with socket.socket(kind, socket.SOCK_STREAM) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                trial.bind((asked.listen, port))
+                return port
+    last = asked.port + asked.ports - 1
+    raise errors.OperationFailed(
+        f"the ports from {asked.port} to {last} are in use: so many backups are read from here"
+    )
+
+
+def _is_read(port: int) -> bool:
+    """Whether somebody is connected to the port."""
+    for name in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(OSError), open(name, encoding="ascii") as file:
+            for line in file.readlines()[1:]:
+                words = line.split()
+                if words[3] == _ESTABLISHED and int(words[1].rpartition(":")[2], 16) == port:
+                    return True
+    return False
+
+
+def main(_words: list[str]) -> int:
+    """The program: what is to be served on its standard input; one line of JSON on its standard
+    output when it is, or why it is not."""
+    asked = ServeRequest.from_answer(json.load(sys.stdin), "what is to be served")
+    try:
+        with Journal(asked.guest).held() as journal, contextlib.ExitStack() as locked:
+            locked.enter_context(guest_lock.held(asked.locks, "virt.backup", asked.guest))
+            keeper = Keeper(asked, journal)
+            signal.signal(signal.SIGTERM, lambda *_args: setattr(keeper, "signalled", True))
+            with _listening(asked.guest) as listener:
+                serving = keeper.begin()
+                if not keeper.is_off:
+                    locked.close()
+                _say({"serving": serving.to_answer()})
+                _keep(keeper, asked, listener)
+    except errors.VirtError as exc:
+        _say({"error": exc.text})
+        return 1
+    return 0
+
+
+def _keep(keeper: Keeper, asked: ServeRequest, listener: socket.socket) -> None:
+    """Until it is told to end, or has to."""
+    while True:
+        with contextlib.suppress(TimeoutError), _accepted(listener) as (told, answer):
+            try:
+                keeper.end()
+                answer(ServingEnded(left=keeper.settle(told)).to_answer())
+            except errors.VirtError as exc:
+                answer({"error": exc.text})
+            return
+        why = keeper.why_over()
+        if why:
+            _write_end(asked, why)
+            keeper.end()
+            return
+
+
+@contextlib.contextmanager
+def _listening(guest: str) -> Iterator[socket.socket]:
+    path = request.socket_of(guest)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(request.ended_of(guest))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(path)
+        listener.listen(1)
+        listener.settimeout(_LOOK_S)
+        try:
+            yield listener
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
+
+@contextlib.contextmanager
+def _accepted(listener: socket.socket) -> Iterator[tuple[EndRequest, Any]]:
+    """(what somebody wants, a function that answers). Raises TimeoutError when nobody does."""
+    connected, _ = listener.accept()
+    with connected, connected.makefile("rwb") as stream:
+        connected.settimeout(None)
+        told = EndRequest.from_answer(json.loads(stream.readline(_MOST_BYTES)), "the end")
+
+        def answer(data: dict[str, Any]) -> None:
+            stream.write(json.dumps(data).encode() + b"\n")
+            stream.flush()
+
+        yield told, answer
+
+
+def _write_end(asked: ServeRequest, why: str) -> None:
+    """For who asks later. It is no harm where it cannot be written."""
+    with contextlib.suppress(OSError):
+        path = request.ended_of(asked.guest)
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({"ident": asked.ident, "why": why}, file)
+
+
+def _say(data: dict[str, Any]) -> None:
+    print(json.dumps(data), flush=True)

@@ -1,0 +1,124 @@
+"""What of a guest can be backed up, and which increments its disks could still give."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from saltvirt import errors
+from saltvirt.backups import chains
+from saltvirt.backups.answers import GuestLook, LookedDisk
+from saltvirt.host.connection import libvirt
+from saltvirt.host.domain import lookup
+from saltvirt.host.storage import files
+from saltvirt.images import chain, confined
+from saltvirt.xml.backup import Checkpoint
+from saltvirt.xml.disk import Disk
+from saltvirt.xml.domain import Domain
+
+_SOURCES = ("file", "block", "volume")
+_PATIENCE_S = 30
+
+
+def look(conn: libvirt.virConnect, name: str) -> GuestLook:
+    """The GuestLook of a guest. Raises NotFound."""
+    dom = lookup.lookup(conn, name)
+    active = bool(dom.isActive())
+    document = Domain.fromstring(dom.XMLDesc(0))
+    there = {one.getName(): one for one in dom.listAllCheckpoints(0)}
+    ours = {name: one for name, one in there.items() if name.startswith(chains.PREFIX)}
+    disks, skipped = [], {}
+    for disk in document.disks:
+        why = _skipped(disk)
+        if why:
+            skipped[str(disk.target)] = why
+        else:
+            disks.append(_disk(conn, dom, disk))
+    bitmaps = _recording(ours, disks) if active else _on_disk(conn, document)
+    found = [_with(disk, bitmaps.get(disk.target, {})) for disk in disks]
+    return GuestLook(dom.UUIDString(), active, tuple(found), tuple(sorted(there)), skipped)
+
+
+def path(conn: libvirt.virConnect, disk: Disk) -> str:
+    """The path of a disk's file or block device."""
+    source = disk.source
+    found = source.file or source.dev
+    if source.pool:
+        found = files.volume_path(conn, source.pool, source.volume)
+    if not found:
+        raise errors.Unsupported(f"where the disk {disk.target} is cannot be found")
+    return found
+
+
+def _skipped(disk: Disk) -> str | None:
+    if disk.removable_medium:
+        return f"a drive for {disk.device}"
+    if disk.read_only:
+        return "it is read-only"
+    if disk.transient:
+        return "it is transient"
+    if disk.device == "lun" or disk.type not in _SOURCES:
+        return f"a disk of type {disk.type} as {disk.device} cannot be backed up by libvirt here"
+    return None
+
+
+def _disk(conn: libvirt.virConnect, dom: libvirt.virDomain, disk: Disk) -> LookedDisk:
+    target = str(disk.target)
+    size = dom.blockInfo(target, 0)[0]
+    return LookedDisk(target, size, disk.source.place() or "", disk.driver_type or "raw")
+
+
+def _with(disk: LookedDisk, bitmaps: dict[str, str]) -> LookedDisk:
+    return LookedDisk(disk.target, disk.size_bytes, disk.source, disk.format, bitmaps)
+
+
+def _recording(
+    ours: dict[str, libvirt.virDomainCheckpoint], disks: list[LookedDisk]
+) -> dict[str, dict[str, str]]:
+    """Disk to the bitmaps of its checkpoints, as the QEMU that runs has them: libvirt tells how
+    much changed since only where the bitmap records."""
+    found: dict[str, dict[str, str]] = {disk.target: {} for disk in disks}
+    for name, checkpoint in ours.items():
+        for disk, good in _sized(checkpoint):
+            if disk in found:
+                found[disk][name] = chains.GOOD if good else chains.INCONSISTENT
+    return found
+
+
+def _sized(checkpoint: libvirt.virDomainCheckpoint) -> Iterator[tuple[str, bool]]:
+    """The disks of a checkpoint, and whether its bitmap records."""
+    try:
+        text = checkpoint.getXMLDesc(libvirt.VIR_DOMAIN_CHECKPOINT_XML_SIZE)
+    except libvirt.libvirtError:
+        text = checkpoint.getXMLDesc(libvirt.VIR_DOMAIN_CHECKPOINT_XML_NO_DOMAIN)
+    for disk in Checkpoint.fromstring(text).disks:
+        if disk.checkpoint == "bitmap":
+            yield str(disk.name), disk.size_bytes is not None
+
+
+def _on_disk(conn: libvirt.virConnect, document: Domain) -> dict[str, dict[str, str]]:
+    """The same of a guest that is off, as its files have them."""
+    found = {}
+    for disk in document.disks:
+        if not _skipped(disk) and disk.driver_type == "qcow2":
+            info = _info(path(conn, disk))
+            data = info.get("format-specific", {}).get("data", {})
+            found[str(disk.target)] = {
+                one["name"]: _state(one["flags"]) for one in data.get("bitmaps", ())
+            }
+    return found
+
+
+def _state(flags: list[str]) -> str:
+    if "in-use" in flags:
+        return chains.INCONSISTENT
+    return chains.GOOD if "auto" in flags else chains.DISABLED
+
+
+def _info(where: str) -> dict[str, Any]:
+    argv = ["qemu-img", "info", "-U", "--output=json", "-f", "qcow2", where]
+    reads, limits = chain.names(where, "qcow2"), confined.Limits(_PATIENCE_S)
+    out = confined.run(argv, f"inspect {where}", reads=reads, limits=limits)
+    found: dict[str, Any] = json.loads(out)
+    return found

@@ -1,0 +1,162 @@
+"""What one backup has to do on this host, and what it has begun."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from saltvirt import errors, places, settings
+from saltvirt.backups.answers import PlannedDisk
+from saltvirt.images import locks
+from saltvirt.wire import Fact
+
+JOURNALS = f"{places.STATE}/backups"
+RUN = f"{places.RUN}/backups"
+# addresses that mean all of this host's
+EVERYWHERE = ("::", "0.0.0.0")
+PORT, PORTS = 10809, 16
+
+
+@dataclass(frozen=True)
+class ServeRequest(Fact):
+    """guest: its name. ident: of the backup. uri, username, password: of libvirt. locks: the folder
+    of the guests' locks. scratch: where QEMU keeps what the guest overwrites meanwhile. host: how
+    this host is called in its certificate. listen, port, ports: the address, and the first port and
+    how many of which a free one is taken. certificates: QEMU's folder of them."""
+
+    guest: str
+    ident: str
+    disks: tuple[PlannedDisk, ...]
+    uri: str | None
+    username: str | None
+    password: str | None
+    locks: str
+    scratch: str
+    host: str
+    listen: str
+    port: int
+    ports: int
+    certificates: str
+
+
+@dataclass(frozen=True)
+class EndRequest(Fact):
+    """ident: of the backup. good: it is there, whole. needed: the guest's checkpoints from which
+    next increments begin."""
+
+    ident: str
+    good: bool
+    needed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Begun(Fact):
+    """What was begun, written down before it is. scratch: a folder of its own. frozen: file systems
+    may be."""
+
+    guest: str
+    uuid: str
+    ident: str
+    scratch: str
+    active: bool
+    frozen: bool = False
+
+
+class Journal:
+    """What a backup of a guest has begun here. One process has it at a time."""
+
+    def __init__(self, guest: str) -> None:
+        self.guest = guest
+        self._path = os.path.join(JOURNALS, f"{_short(guest)}.json")
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[Journal]:
+        """For the block nobody else backs the guest up here. Raises OperationFailed."""
+        path = os.path.join(locks.private(RUN), f"{_short(self.guest)}.lock")
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as exc:
+                raise errors.OperationFailed(
+                    f"another backup of {self.guest} is under way here: wait for it"
+                ) from exc
+            yield self
+        finally:
+            os.close(handle)
+
+    def read(self) -> Begun | None:
+        """What is written, None where nothing is."""
+        try:
+            with open(self._path, encoding="utf-8") as file:
+                return Begun.from_answer(json.load(file), self._path)
+        except FileNotFoundError:
+            return None
+        except ValueError as exc:
+            raise errors.BadAnswer(f"{self._path} is damaged: remove it ({exc})") from exc
+
+    def write(self, begun: Begun | None) -> None:
+        """Puts it down, on the disk; None: all of it was ended."""
+        if begun is None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
+            return
+        os.makedirs(JOURNALS, 0o700, exist_ok=True)
+        with open(f"{self._path}.new", "w", encoding="utf-8") as file:
+            json.dump(begun.to_answer(), file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(f"{self._path}.new", self._path)
+
+
+def socket_of(guest: str) -> str:
+    """Where the process that keeps a guest's disks served is spoken to."""
+    return os.path.join(RUN, f"{_short(guest)}.sock")
+
+
+def ended_of(guest: str) -> str:
+    """Where it says why it ended by itself."""
+    return os.path.join(RUN, f"{_short(guest)}.ended")
+
+
+def program_of(guest: str) -> str:
+    """That process' program."""
+    return os.path.join(RUN, f"{_short(guest)}.pyz")
+
+
+def _short(guest: str) -> str:
+    """A socket's path has no room for the longest names."""
+    return hashlib.sha256(guest.encode("utf-8", "replace")).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class ShownAt:
+    """Where this host shows disks. host: how it is called in its certificate. port: the first.
+    scratch: the folder where QEMU keeps what guests overwrite meanwhile."""
+
+    host: str
+    port: int
+    scratch: str
+
+
+def configured(get: settings.Get, minion_id: str) -> ShownAt:
+    """By the configuration of this host. get: Salt's ``config.get``. Raises InvalidInput."""
+    images = settings.text(get, "images", settings.IMAGES_FOLDER)
+    if not images.startswith("/"):  # a pool
+        images = settings.IMAGES_FOLDER
+    return ShownAt(
+        settings.text(get, "backup:address", minion_id),
+        settings.integer(get, "backup:port", PORT, most=65535 - PORTS),
+        os.path.join(images, "_backup"),
+    )
+
+
+def everywhere() -> str:
+    """The address that means all of this host's."""
+    v6, v4 = EVERYWHERE
+    return v6 if os.path.exists("/proc/net/if_inet6") else v4

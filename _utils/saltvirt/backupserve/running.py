@@ -1,0 +1,202 @@
+"""A guest that runs: its disks as they are at one moment, shown by its own QEMU, while it goes on:
+libvirt's backup in pull mode."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from saltvirt import errors
+from saltvirt.backups import chains, record
+from saltvirt.backups.answers import GuestLook, PlannedDisk, ServedDisk
+from saltvirt.backupserve.request import Begun, ServeRequest
+from saltvirt.host.connection import libvirt, translate
+from saltvirt.xml.backup import Backup, BackupDisk, Checkpoint, CheckpointDisk
+from saltvirt.xml.domain import Domain
+
+_BITMAP = "changed"
+_AGENT_S = 10
+_ENDS_S = 60
+_AGENT_CHANNEL = "org.qemu.guest_agent.0"
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """is_so: the file systems are. note: why not."""
+
+    is_so: bool
+    note: str | None = None
+
+
+def plan_of(look: GuestLook, request: ServeRequest) -> list[PlannedDisk]:
+    """How each disk is to be taken. Raises OperationFailed where the disks are others than those of
+    the plan."""
+    planned = {one.target: one for one in request.disks}
+    if set(planned) != {one.target for one in look.disks}:
+        raise errors.OperationFailed(f"the disks of {request.guest} changed meanwhile: begin again")
+    return [planned[one.target] for one in look.disks]
+
+
+def begin(
+    dom: libvirt.virDomain,
+    look: GuestLook,
+    request: ServeRequest,
+    port: int,
+    note: Callable[[bool], None],
+) -> tuple[list[ServedDisk], str, str | None]:
+    """(what is served, the consistency, why it is no better). note: called before file systems are
+    frozen, and when they are not any more.
+
+    Raises OperationFailed, and then nothing is served.
+    """
+    plan = plan_of(look, request)
+    note(True)
+    try:
+        frozen = _freeze(dom)
+        try:
+            plan = _begin(dom, look, request, port, plan)
+        finally:
+            if frozen.is_so:
+                thaw(dom)
+    finally:
+        note(False)
+    consistency = record.FROZEN if frozen.is_so else record.CRASH
+    return [_served(look, request, one) for one in plan], consistency, frozen.note
+
+
+def _begin(
+    dom: libvirt.virDomain,
+    look: GuestLook,
+    request: ServeRequest,
+    port: int,
+    plan: list[PlannedDisk],
+) -> list[PlannedDisk]:
+    """Begins; the plan that it was begun by."""
+    checkpoint = _checkpoint(look, request)
+    try:
+        dom.backupBegin(_backup(look, request, port, plan), checkpoint, 0)
+        return plan
+    except libvirt.libvirtError as exc:
+        lost = exc.get_error_code() == libvirt.VIR_ERR_CHECKPOINT_INCONSISTENT
+        if not lost or all(one.since is None for one in plan):
+            raise translate(exc, f"begin a backup of {request.guest}") from exc
+        why = f"libvirt says: {exc.get_error_message()}"
+    whole = [replace(one, parent=None, since=None, reason=one.reason or why) for one in plan]
+    try:
+        dom.backupBegin(_backup(look, request, port, whole), checkpoint, 0)
+    except libvirt.libvirtError as exc:
+        raise translate(exc, f"begin a backup of {request.guest}") from exc
+    return whole
+
+
+def _backup(look: GuestLook, request: ServeRequest, port: int, plan: list[PlannedDisk]) -> str:
+    disks = [
+        BackupDisk(
+            name=one.target, backup=True, type="file", driver_type="qcow2", export=one.target,
+            mode="incremental" if one.since else "full", since=one.since,
+            bitmap=_BITMAP if one.since else None,
+            scratch_file=os.path.join(scratch(request), f"{one.target}.qcow2"),
+        )
+        for one in plan
+    ]  # fmt: skip
+    disks += [BackupDisk(name=target, backup=False) for target in look.skipped]
+    return Backup(
+        mode="pull", transport="tcp", tls=True, host=request.listen, port=port, disks=disks
+    ).tostring()
+
+
+def _checkpoint(look: GuestLook, request: ServeRequest) -> str | None:
+    """Of all disks whose files keep a bitmap; None where none does."""
+    recording = {one.target for one in look.disks if one.format == record.QCOW2}
+    if not recording:
+        return None
+    every = [*(one.target for one in look.disks), *look.skipped]
+    disks = [
+        CheckpointDisk(name=one, checkpoint="bitmap" if one in recording else "no") for one in every
+    ]
+    return Checkpoint(name=chains.checkpoint(request.ident), disks=disks).tostring()
+
+
+def _served(look: GuestLook, request: ServeRequest, plan: PlannedDisk) -> ServedDisk:
+    disk = next(one for one in look.disks if one.target == plan.target)
+    records = disk.format == record.QCOW2
+    return ServedDisk(
+        target=disk.target,
+        size_bytes=disk.size_bytes,
+        source=disk.source,
+        export=disk.target,
+        contexts=(f"qemu:dirty-bitmap:{_BITMAP}",) if plan.since else (),
+        parent=plan.parent,
+        reason=plan.reason,
+        checkpoint=chains.checkpoint(request.ident) if records else None,
+    )
+
+
+def scratch(request: ServeRequest) -> str:
+    """The folder of what the guest overwrites meanwhile."""
+    return os.path.join(request.scratch, request.guest)
+
+
+def make_scratch(path: str) -> None:
+    """QEMU must get into it; what is in it is for QEMU alone."""
+    os.makedirs(os.path.dirname(path), 0o711, exist_ok=True)
+    shutil.rmtree(path, ignore_errors=True)
+    os.mkdir(path, 0o711)
+
+
+def is_served(dom: libvirt.virDomain, begun: Begun) -> bool:
+    """Whether the guest's QEMU still serves what was begun."""
+    try:
+        found = Backup.fromstring(dom.backupGetXMLDesc(0))
+    except libvirt.libvirtError as exc:
+        if exc.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN_BACKUP:
+            return False
+        if not dom.isActive():
+            return False
+        raise
+    return any((one.scratch_file or "").startswith(f"{begun.scratch}/") for one in found.disks)
+
+
+def end(dom: libvirt.virDomain, begun: Begun) -> None:
+    """Nothing is served any more. Raises OperationFailed where libvirt does not end it."""
+    deadline = time.monotonic() + _ENDS_S
+    asked = False
+    while is_served(dom, begun):
+        if not asked:
+            with contextlib.suppress(libvirt.libvirtError):  # it ended meanwhile
+                dom.abortJob()
+                asked = True
+        if time.monotonic() > deadline:
+            raise errors.OperationFailed(f"libvirt does not end the backup of {begun.guest}")
+        time.sleep(0.1)
+
+
+def _freeze(dom: libvirt.virDomain) -> Frozen:
+    if not _has_agent(dom):
+        return Frozen(False, "no guest agent answers")
+    try:
+        with contextlib.suppress(AttributeError):  # libvirt before 5.10
+            dom.agentSetResponseTimeout(_AGENT_S, 0)
+        count = dom.fsFreeze()
+    except libvirt.libvirtError as exc:
+        thaw(dom)
+        return Frozen(False, f"the guest agent did not freeze: {exc.get_error_message()}")
+    return Frozen(True) if count else Frozen(False, "the guest agent has no file system to freeze")
+
+
+def thaw(dom: libvirt.virDomain) -> None:
+    """File systems that may be frozen are not any more. The agent may be gone by now."""
+    with contextlib.suppress(libvirt.libvirtError):
+        dom.fsThaw()
+
+
+def _has_agent(dom: libvirt.virDomain) -> bool:
+    tree = Domain.fromstring(dom.XMLDesc(0)).need()
+    return any(
+        (one.get("name"), one.get("state")) == (_AGENT_CHANNEL, "connected")
+        for one in tree.iterfind("devices/channel/target")
+    )

@@ -1,0 +1,55 @@
+"""A backup of a domain, as libvirt begins it, and the checkpoint that is made with it."""
+
+from saltvirt.xml.base import Children, Element, Prop
+from saltvirt.xml.kinds import INT, YES_NO
+
+
+class BackupDisk(Element):
+    """``<disk>`` of a backup."""
+
+    TAG = "disk"
+
+    name = Prop("@name")
+    backup = Prop("@backup", YES_NO)
+    mode = Prop("@backupmode")
+    since = Prop("@incremental")
+    export = Prop("@exportname")
+    bitmap = Prop("@exportbitmap")
+    type = Prop("@type")
+    driver_type = Prop("driver/@type")
+    scratch_file = Prop("scratch/@file")
+
+
+class Backup(Element):
+    """``<domainbackup>``."""
+
+    TAG = "domainbackup"
+
+    mode = Prop("@mode")
+    transport = Prop("server/@transport")
+    tls = Prop("server/@tls", YES_NO)
+    host = Prop("server/@name")
+    port = Prop("server/@port", INT)
+    disks = Children("disks/disk", BackupDisk)
+
+
+class CheckpointDisk(Element):
+    """``<disk>`` of a checkpoint."""
+
+    TAG = "disk"
+
+    name = Prop("@name")
+    checkpoint = Prop("@checkpoint")
+    bitmap = Prop("@bitmap")
+    size_bytes = Prop("@size", INT)
+
+
+class Checkpoint(Element):
+    """``<domaincheckpoint>``."""
+
+    TAG = "domaincheckpoint"
+
+    name = Prop("name")
+    description = Prop("description")
+    parent = Prop("parent/name")
+    disks = Children("disks/disk", CheckpointDisk)

@@ -1,0 +1,327 @@
+"""Backups: what qemu-img alone restores is what the guest's disks held at that moment, bit for bit;
+and whatever dies, the guest is as it was."""
+
+import hashlib
+import json
+import random
+
+import pytest
+
+from tests.integration.hv import Hypervisor, file_disk, guest
+
+pytestmark = pytest.mark.lab
+
+SIZE = 64 * 1024**2
+CLUSTER = 64 * 1024
+VAULT = "/srv/vault"
+HOME = "/srv/labbackup"
+CONF = "/etc/salt/master.d/zz-backup.conf"
+
+
+@pytest.fixture(scope="module")
+def cloud(lab):
+    """The lab with certificates and a target on the second hypervisor."""
+    targets = {"vault": {"host": "hv2", "folder": VAULT}}
+    settings = {"virt": {"hosts": "hv*", "backup": {"targets": targets}}}
+    lab.salt("hv*", "state.single", "virt.keys", "libvirt")
+    lab.exec("master", f"cat > {CONF}", input=json.dumps(settings))
+    lab.restart_master()
+    yield lab
+    lab.exec("master", f"rm -f {CONF}")
+    lab.restart_master()
+
+
+class Box:
+    """A guest whose disks are written to from outside, and what they hold by all of that."""
+
+    def __init__(self, cloud, hosts, seed, targets=("vda",), kind="qcow2"):
+        self.cloud, self.hosts, self.random = cloud, hosts, random.Random(seed)
+        self.name, self.kept = "labbackup", {}
+        self.held = {target: bytearray(SIZE) for target in targets}
+        self.sh(f"mkdir -p {HOME}; chmod 755 {HOME}")
+        for target in targets:
+            self.sh(f"qemu-img create -q -f {kind} {self.file(target)} {SIZE}")
+        disks = "".join(file_disk(self.file(target), target, kind) for target in targets)
+        self.sh("cat > /root/labbackup.xml; virsh -q define /root/labbackup.xml; "
+                "virsh -q start labbackup", input=guest(self.name, disks))  # fmt: skip
+
+    def sh(self, script, check=True, **more):
+        return self.cloud.exec("hv1", script, check=check, **more).stdout
+
+    def file(self, target):
+        return f"{HOME}/{self.name}-{target}"
+
+    def remove(self):
+        self.sh(f"virsh -q destroy {self.name}; virsh -q undefine {self.name} "
+                f"--checkpoints-metadata; rm -f {HOME}/{self.name}-*", check=False)  # fmt: skip
+        self.cloud.exec("hv2", f"rm -rf {VAULT}; mkdir -m 700 {VAULT}")
+
+    @property
+    def runs(self):
+        return self.sh(f"virsh domstate {self.name}").strip() == "running"
+
+    def write(self, target="vda", times=4):
+        """Random pieces of random lengths, some of zeros; how many clusters they touch."""
+        touched = set()
+        for _ in range(times):
+            length = 512 * self.random.randrange(1, 700)
+            offset = 512 * self.random.randrange(0, (SIZE - length) // 512)
+            pattern = self.random.choice([0, *range(1, 256, 7)])
+            self._put(target, offset, length, pattern)
+            touched |= set(range(offset // CLUSTER, (offset + length - 1) // CLUSTER + 1))
+        return len(touched)
+
+    def _put(self, target, offset, length, pattern):
+        self.held[target][offset : offset + length] = bytes([pattern]) * length
+        command = f"write -P {pattern} {offset} {length}"
+        if self.runs:
+            at = f"/machine/peripheral/virtio-disk{ord(target[-1]) - ord('a')}/virtio-backend"
+            self.sh(["virsh", "-q", "qemu-monitor-command", self.name, "--hmp",
+                     f'qemu-io -d {at} "{command}"'])  # fmt: skip
+        else:
+            self.sh(["qemu-io", "-c", command, "-f", "qcow2", self.file(target)])
+
+    def digests(self):
+        return {target: hashlib.sha256(held).hexdigest() for target, held in self.held.items()}
+
+    def back_up(self, whole=False):
+        """Its parts one after the other, as virt.backup has them done: (what was served, what was
+        made of it)."""
+        host, target = self.hosts
+        look = host.call("virt.backup_look", self.name)
+        plan = target.call("virt.backup_plan", VAULT, "hv1", look, whole=whole)
+        ident = plan["ident"]
+        served = host.call("virt.backup_begin", self.name, ident, plan["disks"])
+        made = target.call("virt.backup_pull", VAULT, self.name, ident, "hv1", served)
+        ended = host.call("virt.backup_end", self.name, ident, True, made["checkpoints"])
+        assert ended == {"why": None, "left": []}
+        self.kept[ident] = self.digests()
+        return {disk["target"]: disk for disk in served["disks"]}, {**served, **made}
+
+    def restored(self, ident):
+        """Disk to the digest of what qemu-img alone makes of its backup."""
+        found = {}
+        for target in self.held:
+            script = (
+                f"cd {VAULT}/*/{ident} && qemu-img convert -O raw {target}.qcow2 /root/restored "
+                "&& sha256sum /root/restored; rm -f /root/restored"
+            )
+            found[target] = self.cloud.exec("hv2", script).stdout.split()[0]
+        return found
+
+    def traces(self):
+        """What a backup that is over must not leave on the host."""
+        return self.sh(
+            f"virsh domjobinfo {self.name} | grep Backup; ls /srv/salt-images/_backup; "
+            "ls /var/lib/salt-virt/backups; ls /run/salt-virt/backups | grep sock; "
+            "ss -Htln 'sport >= 10809 and sport < 10825'; "
+            "pgrep -f 'backups/.*[.]py[z]|storage-daemo[n]'",
+            check=False,
+        ).split()
+
+    def all_restored(self):
+        """Whether each backup holds what the disks held then."""
+        return {ident: self.restored(ident) for ident in self.kept} == self.kept
+
+
+@pytest.fixture(scope="module")
+def hosts(cloud):
+    """The hypervisor of the guest and the machine of the target."""
+    found = [Hypervisor(cloud, name) for name in cloud.hosts[:2]]
+    yield found
+    for one in found:
+        one.close()
+
+
+@pytest.fixture
+def box(cloud, hosts):
+    made = []
+
+    def make(seed, **more):
+        made.append(Box(cloud, hosts, seed, **more))
+        return made[-1]
+
+    cloud.exec("hv2", f"rm -rf {VAULT}; mkdir -m 700 {VAULT}")
+    yield make
+    for one in made:
+        one.remove()
+
+
+def test_what_is_restored_is_what_was_there(box):
+    """Whole, then increments; each restored by qemu-img alone."""
+    one = box(1)
+    one.write(times=12)
+    disks, made = one.back_up()
+    assert made["consistency"] == "crash"
+    assert "first backup" in disks["vda"]["reason"]
+    for _ in range(3):
+        touched = one.write()
+        before = max(one.kept)
+        disks, made = one.back_up()
+        assert disks["vda"]["parent"] == before
+        assert made["moved_bytes"] <= 1.1 * touched * CLUSTER
+    assert one.all_restored()
+    assert one.traces() == []
+    # the host keeps the one checkpoint that the next increment begins from
+    names = one.sh("virsh checkpoint-list labbackup --name").split()
+    assert names == [f"salt-virt.{max(one.kept)}"]
+
+
+def test_what_is_written_meanwhile_is_in_the_next_one(box):
+    one = box(2)
+    one.write(times=12)
+    host, target = one.hosts
+    look = host.call("virt.backup_look", one.name)
+    plan = target.call("virt.backup_plan", VAULT, "hv1", look)
+    served = host.call("virt.backup_begin", one.name, plan["ident"], plan["disks"])
+    then = one.digests()
+    one.write(times=12)
+    made = target.call("virt.backup_pull", VAULT, one.name, plan["ident"], "hv1", served)
+    host.call("virt.backup_end", one.name, plan["ident"], True, made["checkpoints"])
+    assert one.restored(plan["ident"]) == then
+    disks, _ = one.back_up()
+    assert disks["vda"]["parent"] == plan["ident"]
+    assert one.all_restored()
+
+
+def test_several_disks_and_raw_ones(box):
+    one = box(3, targets=("vda", "vdb"), kind="raw")
+    one.write("vda")
+    one.write("vdb")
+    one.back_up()
+    one.write("vdb")
+    disks, _ = one.back_up()
+    assert "format raw" in disks["vdb"]["reason"]
+    assert one.all_restored()
+
+
+def test_a_guest_that_is_off(box):
+    one = box(4)
+    one.write()
+    one.back_up()
+    one.write()
+    one.sh("virsh -q destroy labbackup")
+    disks, made = one.back_up()
+    assert made["consistency"] == "stopped"
+    assert disks["vda"]["parent"] == min(one.kept)
+    assert one.traces() == []
+    one.sh("virsh -q start labbackup")
+    one.write()
+    disks, _ = one.back_up()
+    assert disks["vda"]["parent"] == sorted(one.kept)[1]
+    assert one.all_restored()
+
+
+def test_one_that_is_off_cannot_be_started_meanwhile(box):
+    one = box(5)
+    one.write()
+    one.sh("virsh -q destroy labbackup")
+    host, target = one.hosts
+    look = host.call("virt.backup_look", one.name)
+    plan = target.call("virt.backup_plan", VAULT, "hv1", look)
+    host.call("virt.backup_begin", one.name, plan["ident"], plan["disks"])
+    assert "lock" in one.cloud.exec("hv1", "virsh start labbackup", check=False).stderr
+    host.call("virt.backup_end", one.name, plan["ident"])
+    assert one.traces() == []
+    one.sh("virsh -q start labbackup")
+
+
+def test_a_crash_of_qemu_makes_the_disk_a_whole_one(box):
+    one = box(6)
+    one.write()
+    one.back_up()
+    one.sh("kill -9 $(cat /run/libvirt/qemu/labbackup.pid)")
+    one.cloud.wait(lambda: not one.runs, "QEMU is gone")
+    one.sh("virsh -q start labbackup")
+    one.write()
+    disks, _ = one.back_up()
+    assert disks["vda"]["parent"] is None
+    assert "bitmap" in disks["vda"]["reason"]
+    one.write()
+    disks, _ = one.back_up()
+    assert disks["vda"]["parent"] == sorted(one.kept)[1]
+    assert one.all_restored()
+
+
+@pytest.mark.parametrize("off", [False, True], ids=["runs", "off"])
+def test_a_keeper_that_is_killed_is_cleaned_up_after(box, off):
+    """By the next backup; the guest is as it was."""
+    one = box(7)
+    one.write()
+    if off:
+        one.sh("virsh -q destroy labbackup")
+    host, target = one.hosts
+    look = host.call("virt.backup_look", one.name)
+    plan = target.call("virt.backup_plan", VAULT, "hv1", look)
+    host.call("virt.backup_begin", one.name, plan["ident"], plan["disks"])
+    assert one.traces() != []
+    again = host.refuses("virt.backup_begin", one.name, plan["ident"], plan["disks"])
+    assert "under way" in again or "at work" in again
+    one.sh("pkill -9 -f 'backups/.*[.]py[z]'")
+    one.back_up()
+    assert one.traces() == []
+    assert one.all_restored()
+    assert one.runs is not off
+
+
+def test_a_guest_that_stops_meanwhile(box):
+    one = box(8)
+    one.write()
+    host, target = one.hosts
+    look = host.call("virt.backup_look", one.name)
+    plan = target.call("virt.backup_plan", VAULT, "hv1", look)
+    served = host.call("virt.backup_begin", one.name, plan["ident"], plan["disks"])
+    one.sh("virsh -q destroy labbackup")
+    why = target.refuses("virt.backup_pull", VAULT, one.name, plan["ident"], "hv1", served)
+    assert "hv1" in why
+    one.cloud.wait(lambda: one.traces() == [], "nothing of it is left")
+    ended = host.call("virt.backup_end", one.name, plan["ident"])
+    assert "stopped" in ended["why"]
+    assert target.call("virt.backup_list", VAULT) == []
+    assert "new-" not in one.cloud.exec("hv2", f"ls -A {VAULT}/*").stdout
+
+
+def test_nobody_reads_without_a_certificate(box):
+    """Neither one that has none, nor one of another authority."""
+    one = box(9)
+    one.write()
+    host, target = one.hosts
+    look = host.call("virt.backup_look", one.name)
+    plan = target.call("virt.backup_plan", VAULT, "hv1", look)
+    served = host.call("virt.backup_begin", one.name, plan["ident"], plan["disks"])
+    for folder, good in (("/etc/pki/qemu", True), ("/root/nobody", False)):
+        script = (
+            "mkdir -p /root/nobody; cp /etc/pki/qemu/ca-cert.pem /root/nobody; "
+            "qemu-img info --object tls-creds-x509,id=t,endpoint=client,dir=" + folder + " "
+            "--image-opts driver=nbd,export=vda,tls-creds=t,server.type=inet,server.host=hv1,"
+            f"server.port={served['port']}"
+        )
+        done = one.cloud.exec("hv2", script, check=False)
+        assert (done.returncode == 0) is good, done
+    plain = one.cloud.exec("hv2", f"qemu-img info nbd://hv1:{served['port']}/vda", check=False)
+    assert plain.returncode
+    host.call("virt.backup_end", one.name, plan["ident"])
+    assert one.traces() == []
+
+
+def test_by_the_runner(box, cloud):
+    """What is asked for by name; test=True changes nothing, a target that cannot be used is one
+    line."""
+    one = box(10)
+    one.write()
+    done = cloud.run("virt.backup", one.name, test=True)
+    assert done.rc == 0 and "would be backed up" in done.stdout, done
+    assert cloud.run_json("virt.backups") == {"vault": []}
+    assert one.traces() == []
+    found = cloud.run_json("virt.backup", one.name)[one.name]
+    assert found["result"] is True, found
+    one.kept[found["changes"]["backup"]] = one.digests()
+    assert one.all_restored() and one.traces() == []
+    listed = cloud.run_json("virt.backups", one.name)["vault"]
+    assert [(entry["ident"], entry["wrong"]) for entry in listed] == [(max(one.kept), None)]
+    cloud.exec("hv2", f"rm -rf {VAULT}")
+    done = cloud.run("virt.backup", one.name)
+    assert done.rc == 1 and VAULT in done.stdout, done
+    assert one.runs and one.traces() == []
+    wrong = cloud.run("virt.backup", one.name, to="valut")
+    assert wrong.rc == 1 and "known: vault" in wrong.stdout, wrong
