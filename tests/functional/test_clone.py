@@ -12,6 +12,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
+from saltvirt.images import header
 from tests.functional.test_init import MIB, host, image, info  # noqa: F401
 
 
@@ -96,6 +97,17 @@ def test_a_clone_does_not_write_to_the_originals_variables(original, nvram):
     made = original.conn.lookupByName("web2").XMLDesc()
     assert "web1_VARS" not in made
     assert "<nvram template='/t'/>" in made
+
+
+def test_an_overlay_of_an_image_in_another_folder_is_copied_whole(host, image):  # noqa: F811
+    host.init("web1", image=image, enable_qcow=True)
+    base = header.read(str(host.images / "web1_system.qcow2"), "qcow2").backing
+    assert not base.startswith(str(host.images))
+    host.modules["virt.clone"]("web1", "web2")
+    copy = str(host.images / "web2_system.qcow2")
+    assert header.read(copy, "qcow2").backing is None
+    with open(copy, "rb") as file:
+        assert file.read()
 
 
 def test_a_running_guest_is_not_cloned(original):

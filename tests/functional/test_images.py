@@ -311,6 +311,23 @@ def test_a_trick_that_we_miss_reads_nothing(tmp_path, monkeypatch, make):
     assert not (tmp_path / "vm.raw").exists()
 
 
+def test_what_an_image_may_be_based_on_is_what_it_was_found_to_be_based_on(tmp_path, raw):
+    folders = [tmp_path / name for name in ("disks", "bases", "secrets")]
+    for folder in folders:
+        folder.mkdir()
+    disk, base, secret = (folder / "file" for folder in folders)
+    for there in (base, secret):
+        os.link(raw, there)
+    qemu_img("create", "-f", "qcow2", "-b", base, "-F", "raw", disk)
+    found = inspect.inspect(disk, "qcow2", folders=["/"])
+    clone.clone(found, tmp_path / "copy", "qcow2")
+    same_content(raw, tmp_path / "copy")
+    qemu_img("rebase", "-u", "-b", secret, "-F", "raw", "-f", "qcow2", disk)
+    with pytest.raises(errors.ImageError, match="secrets/file, outside of"):
+        clone.clone(found, tmp_path / "another", "qcow2")
+    assert not (tmp_path / "another").exists()
+
+
 @pytest.mark.parametrize("subformat", ["monolithicSparse", "streamOptimized"])
 def test_a_whole_vmdk_is_an_image(tmp_path, raw, subformat):
     image = tmp_path / "disk.vmdk"

@@ -52,6 +52,7 @@ class CachedImage:
     virtual_size_bytes: int
     sha256: str | None
     source: str
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

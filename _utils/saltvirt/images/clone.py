@@ -43,6 +43,10 @@ class Image(Protocol):
     @property
     def format(self) -> str: ...
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """What it was found to be based on: beside its own folder it may refer to these alone."""
+
 
 @dataclass(frozen=True)
 class Clone:
@@ -384,7 +388,8 @@ def clone(
     if format not in FORMATS:
         raise errors.InvalidInput(f"a disk's format is raw or qcow2, not {format!r}")
     target = os.path.abspath(target_path)
-    found = inspect.inspect(image.path, image.format, unused=True)
+    folders = [os.path.dirname(os.path.realpath(image.path)), *image.files]
+    found = inspect.inspect(image.path, image.format, folders, unused=True)
     size_bytes = _wanted_size(found, size_bytes)
     task = _Task(found, format, size_bytes, overlay, progress or _nothing)
     device = _is_device(target)

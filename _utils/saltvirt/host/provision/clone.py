@@ -32,6 +32,7 @@ class SourceDisk:
     format: str
     virtual_size_bytes: int
     source: str
+    files: tuple[str, ...]
     sha256: str | None = None
 
 
@@ -121,7 +122,7 @@ class Clone(GuestBuilder):
             work = disks.Work(spec, make=True, format=format, path=self.beside(path, name))
         if not work.make or (work.path and os.path.lexists(work.path)):
             raise errors.AlreadyExists(f"disk {disk.target}: {name} exists already")
-        work.image = SourceDisk(path, format, size, path)
+        work.image = SourceDisk(path, format, size, path, found.files)
         self.targets[target] = work
         return work
 

@@ -50,6 +50,10 @@ class Image(Protocol):
         """How large a disk it describes."""
 
     @property
+    def files(self) -> tuple[str, ...]:
+        """What it was found to be based on, beside what is in its own folder."""
+
+    @property
     def source(self) -> str:
         """The address by which it was asked for."""
 
