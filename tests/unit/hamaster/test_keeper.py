@@ -1,6 +1,7 @@
 """``ha`` of virt.init and virt.deployed, and the room that is kept: over hosts that answer plain
 data."""
 
+import importlib.util
 from dataclasses import replace
 
 import pytest
@@ -23,6 +24,7 @@ from saltvirt.operations.migrate import Migrate
 from saltvirt.operations.report import Report
 from saltvirt.placement import policy
 from saltvirt.placement.facts import Host
+from tests.lab.paths import REPOSITORY
 from tests.unit.hamaster import HaCloud, guest
 
 BY = policy.from_config(None, None)
@@ -463,3 +465,27 @@ def test_one_that_is_no_longer_listed_is_not_removed_while_it_is_kept(cloud, mon
         found = deployed(cloud, monkeypatch, {"web2": {}}, test=test, remove=True)
         assert "web1 is kept by high availability" in found["failed"]["web1"]
     assert "web1" in cloud.guests["hv000"]
+
+
+# -- the runner ------------------------------------------------------------------------------------
+
+
+def test_virt_capacity_shows_what_fits_while_the_reserve_is_kept(full):
+    path = REPOSITORY / "_runners/virt.py"
+    spec = importlib.util.spec_from_file_location("runner_of_keepers", path)
+    runner = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(runner)
+    runner.__opts__, runner.Fleet = full.opts, full
+
+    def capacity():
+        return runner.capacity(1, 50 << 10)["data"]["capacity"]
+
+    shown = capacity()
+    # with 4 more on hv002 a guest of 300 GiB of another host still fits there
+    assert (shown["total"], shown["total_with_reserve"]) == (4 + 4 + 10, 4 + 4 + 4)
+    assert "12 with room kept for the loss of 1 host" in shown["title"]
+    assert shown["reserve"] == {"hosts": 1, "policy": "refuse", "fit": 12, "short": []}
+    full.guests["hv002"]["old"] = guest(memory_kib=BIG_GIB << 20)
+    assert "if hv000 died, no host would take big0" in capacity()["title"]
+    del full.opts["virt"]["ha"]
+    assert not {"reserve", "total_with_reserve"} & {*capacity()}
