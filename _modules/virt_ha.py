@@ -10,7 +10,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 from saltvirt import errors
-from saltvirt.haagent import install
+from saltvirt.haagent import install, kept
 from saltvirt.hafence import agents, setting
 
 __virtualname__ = "virt"
@@ -94,3 +94,22 @@ def ha_fence(agent, options=None, password_file=None, action="status"):
     if action not in ("status", "off"):
         raise errors.InvalidInput("action must be status or off")
     return dataclasses.asdict(agents.off(found) if action == "off" else agents.status(found))
+
+
+def ha_kept(name):
+    """
+    Whether high availability keeps a guest, wherever it runs, as the agent of this host has it:
+    then ``virt.running`` and ``virt.defined`` neither make nor start it here.
+
+    :param name: of the guest
+
+    :return: a sentence that says so; empty for one that is not kept, or is ignored
+        (``virt.ha_ignore``), and on a host without an agent
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.ha_kept web1
+    """
+    return kept.words(str(name))

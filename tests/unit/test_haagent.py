@@ -15,7 +15,7 @@ from saltvirt.ha import agent_view, facts
 from saltvirt.ha.agent_view import Kept
 from saltvirt.ha.facts import Beat, Call, Pledge, Promise
 from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord, Registry
-from saltvirt.haagent import copies, ending, inbox, pools, settings, shelf, store, watchdog
+from saltvirt.haagent import copies, ending, inbox, kept, pools, settings, shelf, store, watchdog
 from saltvirt.haagent import guests as agent_guests
 from saltvirt.haagent.copies import PAUSED, Copies, Copy, Seen, Snapshot
 from saltvirt.haagent.definitions import Definitions
@@ -644,6 +644,20 @@ def state(one, name):
 
 def becomes(one, name, wanted):
     until(lambda: state(one, name) == wanted, f"{name} is {wanted}", 10)
+
+
+def test_who_is_kept_is_told_to_who_would_start_it_by_another_way(tmp_path):
+    path = str(tmp_path / "kept.json")
+    assert kept.words("web1", path) == ""
+    new = Registry(2, 2, guests={"web2": GuestRecord("new"), "web3": GuestRecord("ignored")})
+    old = Registry(1, 1, guests={"web1": GuestRecord("placed", host="b")})
+    store.Store(str(tmp_path), str(tmp_path / "run"), "1").keep(Kept(pending=new, registry=old))
+    assert kept.words("web1", path).startswith("web1 is kept by high availability on b (")
+    assert kept.words("web2", path).startswith("web2 is kept by high availability (")
+    assert [kept.words(name, path) for name in ("web3", "web4")] == ["", ""]
+    (tmp_path / "kept.json").write_text("{")
+    with pytest.raises(errors.BadAnswer, match="damaged"):
+        kept.words("web4", path)
 
 
 def test_a_guest_that_runs_is_seen_and_adopted(guests):

@@ -42,21 +42,30 @@ def _converge(host: StateHost, name: str, given: dict[str, Any], start: bool) ->
         )
     how = {word: values.boolean(given.pop(word), word) for word in ("update", "live", "detach")}
     given = {word: value for word, value in given.items() if value is not None}
+    kept = host.kept(name)
     if name not in host.call("list_domains"):
+        if kept:
+            raise OperationFailed(f"{kept}: it is not made a second time")
         return _make(host, name, given, start)
     shown: dict[str, Any] = {}
     done: list[str] = []
     failures: list[object] = []
     notes: list[str] = []
+    if kept and given.pop("autostart", None):
+        notes.append(f"{kept}, which starts it, not its host")
     if how.pop("update") and not set(given) <= set(DeploySpec.keys()):
         try:
-            shown, done, failures, notes = _change(host, name, given, how)
+            shown, done, failures, more = _change(host, name, given, how)
+            notes += more
         except SaltException:
             if name not in host.call("leftovers")["unfinished"]:
                 raise
             return _make(host, name, given, start)
-    if start and not failures:
-        _start(host, name, shown, done, failures)
+    if start and not failures and not (kept and state_of(host, name) == "running"):
+        if kept:  # it may run elsewhere
+            failures.append(OperationFailed(f"{kept}, and does not run here: it is not started"))
+        else:
+            _start(host, name, shown, done, failures)
     comment = f"{name} {_sentence(done, host.test)}" if done else f"{name} is as it should be"
     comment = "; ".join([comment, *notes])
     return answer(name, {name: shown} if shown else {}, comment, host.test, failures)

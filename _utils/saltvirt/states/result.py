@@ -69,6 +69,11 @@ class StateHost:
             raise Unsupported(f"this minion has no {name}: run saltutil.sync_all on it, then again")
         return self.salt[name](*args, **{**self.connect, **kwargs})
 
+    def kept(self, name: str) -> str:
+        """Who keeps a guest besides, and starts it wherever it is to run; or nothing."""
+        asked = self.salt.get("virt.ha_kept")
+        return str(asked(name)) if asked else ""
+
     def converged(self, name: str, function: str, *args: Any, **kwargs: Any) -> Answer:
         """The answer of a state that is one call of the execution module, which brings a thing to
         what is given and returns ``changes`` and ``comment``."""

@@ -14,6 +14,10 @@ class Host:
     def __init__(self, **answers):
         self.answers = answers
         self.calls = []
+        self.keeps = ""
+
+    def kept(self, _name):
+        return self.keeps
 
     def call(self, function, *args, **kwargs):
         self.calls.append((function, *args))
@@ -189,3 +193,44 @@ def test_running_from_each_state(state, done, ok):
     host.answers["update"] = {"definition": False}
     answer = guests.running(host, "a", **GUEST)
     assert (answer["result"], answer["changes"]) == (ok, done)
+
+
+KEPT = "a is kept by high availability on hv2 (salt-run virt.ha_status)"
+
+
+def test_a_guest_that_is_kept_is_neither_made_nor_started_here():
+    """It may run elsewhere: a highstate while its old host boots started it a second time."""
+    host = Host(list_domains=[], init={"disks": []})
+    host.keeps = KEPT
+    with pytest.raises(OperationFailed, match=r"kept by high availability on hv2 .*second time"):
+        guests.running(host, "a", **GUEST)
+    for state in ("shutdown", "paused"):
+        host = Host(list_domains=["a"], vm_state={"a": state}, update={"definition": False})
+        host.keeps = KEPT
+        answer = guests.running(host, "a", **GUEST)
+        assert answer["result"] is False
+        assert f"{KEPT}, and does not run here: it is not started" in answer["comment"]
+        assert {call[0] for call in host.calls} == {"list_domains", "update", "vm_state"}
+    host = Host(list_domains=["a"], vm_state={"a": "running"}, update={"definition": False})
+    host.keeps = KEPT
+    assert guests.running(host, "a", **GUEST)["result"] is True
+
+
+def test_one_that_is_kept_does_not_start_with_its_host():
+    given = {}
+
+    class Update(Host):
+        def call(self, function, *args, **kwargs):
+            given.update(kwargs)
+            return super().call(function, *args, **kwargs)
+
+    host = Update(list_domains=["a"], vm_state={"a": "running"}, update={"definition": False})
+    host.keeps = KEPT
+    answer = guests.defined(host, "a", **GUEST, autostart=True)
+    assert answer["comment"] == f"a is as it should be; {KEPT}, which starts it, not its host"
+    assert given["cpu"] == 1 and "autostart" not in given
+
+
+def test_a_hypervisor_has_no_say_in_what_is_kept():
+    with pytest.raises(InvalidInput, match="ha is the master's to say"):
+        guests.running(Host(list_domains=[]), "a", **GUEST, ha=True)

@@ -1,0 +1,28 @@
+"""Which guests high availability keeps, as this host's agent has it: for who is about to start one
+by another way."""
+
+from __future__ import annotations
+
+from saltvirt import places
+from saltvirt.ha.registry import IGNORED
+from saltvirt.haagent import store
+
+FILE = f"{places.STATE}/ha/kept.json"
+
+
+def words(name: str, path: str | None = None) -> str:
+    """Who keeps the guest, and where; nothing of one that is not kept, or is left alone for now.
+
+    Raises BadAnswer for a damaged file.
+    """
+    data = store.read(path or FILE)
+    if data is None:
+        return ""
+    found = store.KeptFile.from_answer(data, path or FILE)
+    # what is not decided by a majority yet may be so at any moment
+    for registry in (found.pending, found.registry):
+        record = registry.guests.get(name)
+        if record is not None and record.state != IGNORED:
+            where = f" on {record.host}" if record.host else ""
+            return f"{name} is kept by high availability{where} (salt-run virt.ha_status)"
+    return ""
