@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import saltvirt
 
 saltvirt = saltvirt.fresh()
+from saltvirt.haagent import install
 from saltvirt.hostnet.firewall import firewall
 from saltvirt.minion import client
 from saltvirt.pki.host import request
@@ -41,7 +42,14 @@ def firewall_hosts():
     return [names[0] for names in found.values()]
 
 
-def firewall_plan(hosts=None, opened=("16514", "49152-49215"), shut=("5900-6155",), kind=None):
+def firewall_plan(
+    hosts=None,
+    opened=("16514", "49152-49215"),
+    shut=("5900-6155",),
+    kind=None,
+    agent=None,
+    masters=None,
+):
     """
     What ``virt.firewall_apply`` would do here; nothing is changed.
 
@@ -51,6 +59,9 @@ def firewall_plan(hosts=None, opened=("16514", "49152-49215"), shut=("5900-6155"
     :param shut: ports that are shut for everybody but this machine itself
     :param kind: ``firewalld``, ``ufw``, ``iptables`` or ``nftables``; default the first of
         these that runs here
+    :param agent: port of high availability's agent, which is open to ``masters``, too; default the
+        one of its settings where this host has any; 0: none
+    :param masters: names, addresses or networks of the masters; default the one of this minion
 
     :return: ``kind``; ``hosts``: their addresses; ``rules``: in the firewall's own words;
         ``differs``: whether anything would be changed
@@ -61,7 +72,7 @@ def firewall_plan(hosts=None, opened=("16514", "49152-49215"), shut=("5900-6155"
 
         salt hv1 virt.firewall_plan
     """
-    name, rules = _rules(hosts, opened, shut, kind)
+    name, rules = _rules(hosts, opened, shut, kind, agent, masters)
     return {
         "kind": name,
         "hosts": list(rules.hosts),
@@ -70,7 +81,14 @@ def firewall_plan(hosts=None, opened=("16514", "49152-49215"), shut=("5900-6155"
     }
 
 
-def firewall_apply(hosts=None, opened=("16514", "49152-49215"), shut=("5900-6155",), kind=None):
+def firewall_apply(
+    hosts=None,
+    opened=("16514", "49152-49215"),
+    shut=("5900-6155",),
+    kind=None,
+    agent=None,
+    masters=None,
+):
     """
     Opens ports to the other hypervisors and shuts them to everybody else, with the firewall
     that runs here. Rules of others are left as they are.
@@ -81,6 +99,9 @@ def firewall_apply(hosts=None, opened=("16514", "49152-49215"), shut=("5900-6155
     :param shut: ports that are shut for everybody but this machine itself
     :param kind: ``firewalld``, ``ufw``, ``iptables`` or ``nftables``; default the first of
         these that runs here
+    :param agent: port of high availability's agent, which is open to ``masters``, too; default the
+        one of its settings where this host has any; 0: none
+    :param masters: names, addresses or networks of the masters; default the one of this minion
 
     :return: as ``virt.firewall_plan`` afterwards
 
@@ -90,9 +111,9 @@ def firewall_apply(hosts=None, opened=("16514", "49152-49215"), shut=("5900-6155
 
         salt hv1 virt.firewall_apply hosts='[10.0.0.12, 10.0.0.13]'
     """
-    name, rules = _rules(hosts, opened, shut, kind)
+    name, rules = _rules(hosts, opened, shut, kind, agent, masters)
     firewall.apply(name, rules)
-    return firewall_plan(hosts, opened, shut, kind)
+    return firewall_plan(hosts, opened, shut, kind, agent, masters)
 
 
 def firewall_remove():
@@ -125,9 +146,17 @@ def firewall_made():
     return firewall.made()
 
 
-def _rules(hosts, opened, shut, kind):
+def _rules(hosts, opened, shut, kind, agent, masters):
     hosts = firewall_hosts() if hosts is None else hosts
-    return firewall.kind(kind), firewall.rules(hosts, opened, shut)
+    agent = install.port() if agent is None else agent
+    masters = _masters() if masters is None else masters
+    return firewall.kind(kind), firewall.rules(hosts, opened, shut, agent, masters)
+
+
+def _masters():
+    """Where this minion finds its master, or all that it may turn to."""
+    found = __opts__.get("master_list") or __opts__.get("master_ip") or __opts__.get("master") or ()
+    return [found] if isinstance(found, str) else list(found)
 
 
 def _pillar_ext(external):

@@ -21,7 +21,14 @@ def __virtual__():
 
 
 def firewall(
-    name, hosts=None, opened=("16514", "49152-49215"), shut=("5900-6155",), kind=None, **kwargs
+    name,
+    hosts=None,
+    opened=("16514", "49152-49215"),
+    shut=("5900-6155",),
+    kind=None,
+    agent=None,
+    masters=None,
+    **kwargs,
 ):
     """
     Ports are open to the other hypervisors and shut to everybody else, with the firewall that
@@ -34,6 +41,9 @@ def firewall(
     :param shut: ports and ranges that are shut for everybody but this machine itself
     :param kind: ``firewalld``, ``ufw``, ``iptables`` or ``nftables``; default: the first of these
         that runs here
+    :param agent: port of high availability's agent, which is open to ``masters``, too; default:
+        the one of its settings where this host has any; 0: none
+    :param masters: names, addresses or networks of the masters; default: the one of this minion
 
     CLI Example:
 

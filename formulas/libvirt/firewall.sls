@@ -14,4 +14,5 @@ libvirt_firewall:
     - opened: {{ (firewall.tls + firewall.migration) | yaml }}
     - shut: {{ firewall.displays | yaml }}
     - kind: {{ firewall.kind | yaml }}
+    - masters: {{ firewall.masters | yaml }}
 {%- endif %}

@@ -3,6 +3,7 @@
 nft and iptables are the real ones, in a network namespace; ufw and firewalld answer as they do.
 """
 
+import re
 import shutil
 import subprocess
 
@@ -16,6 +17,10 @@ SPACE = "salt-virt-rules"
 RULES = Rules(
     open=((16514, 16514), (49152, 49215)), shut=((16509, 16509),), hosts=("10.0.0.7", "fd00::/64")
 )
+AGENT = Rules(
+    open=((16514, 16514),), shut=((5900, 5901),), hosts=("10.0.0.7",), agent=((16516, 16516),),
+    masters=("10.0.0.1", "fd00::1"),
+)  # fmt: skip
 OTHER = Rules(open=((16514, 16514),), shut=(), hosts=("10.0.0.8",))
 
 
@@ -80,6 +85,22 @@ def test_nftables_has_a_table_and_a_way_through_those_of_others(run):
     assert "10.0.0.7" not in run(("nft", "list", "ruleset"))
     nftables.remove(run)
     assert run(("nft", "list", "ruleset")) == before
+
+
+@pytest.mark.parametrize("firewall", [firewalld, iptables, nftables, ufw])
+def test_the_port_of_an_agent_is_for_masters_too_and_for_nobody_else(firewall):
+    wanted = [one for one in firewall.wanted(AGENT) if "16516" in one]
+    words = " ".join(wanted)
+    assert all(host in words for host in ("10.0.0.7", "10.0.0.1", "fd00::1"))
+    shut = [one for one in wanted if "drop" in one.lower() or "deny" in one]
+    assert shut == [one for one in wanted if not re.search(r"10\.0|fd00", one)] != []
+    assert not any("10.0.0.1" in one for one in firewall.wanted(AGENT) if "16516" not in one)
+
+
+def test_nft_and_iptables_take_the_rules_of_an_agent(run):
+    for firewall in (nftables, iptables):
+        firewall.apply(run, AGENT)
+        assert firewall.listing(run).count("16516") >= 3
 
 
 @pytest.mark.parametrize("tool", ["iptables", "ip6tables"])

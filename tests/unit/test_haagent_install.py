@@ -1,5 +1,6 @@
 """The agent as a service: its program of one file, its unit, its settings."""
 
+import json
 import os
 import subprocess
 import sys
@@ -119,3 +120,15 @@ def test_a_command_of_systemd_that_fails_is_told(where, tmp_path):
     (tmp_path / "systemctl").write_text("#!/bin/sh\necho no such bus >&2\nexit 1\n")
     with pytest.raises(errors.OperationFailed, match="daemon-reload: no such bus"):
         install.install(layers.LIBRARY, where=where)
+
+
+def test_the_firewall_is_told_its_port_where_it_has_settings(tmp_path):
+    path = tmp_path / "ha.json"
+    assert install.port(str(path)) is None
+    path.write_text(json.dumps(SETTINGS))
+    assert install.port(str(path)) == 16516
+    path.write_text(json.dumps({**SETTINGS, "members": {"hv1": "10.0.0.1:999"}}))
+    assert install.port(str(path)) == 999
+    path.write_text("{")
+    with pytest.raises(errors.InvalidInput):
+        install.port(str(path))

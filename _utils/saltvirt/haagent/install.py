@@ -182,3 +182,11 @@ def _run(argv: tuple[str, ...], what: str) -> None:
         raise errors.OperationFailed(f"{what}: {exc}") from exc
     if found.returncode:
         raise errors.OperationFailed(f"{what}: {found.stderr.strip() or found.stdout.strip()}")
+
+
+def port(path: str = settings.PATH) -> int | None:
+    """Where the agent of this host listens, None where it has no settings. Raises InvalidInput."""
+    if not os.path.exists(path):
+        return None
+    found = settings.read(path)
+    return found.where(found.host)[1]

@@ -46,22 +46,35 @@ WantedBy=multi-user.target
 """
 
 
-def rules(hosts: Collection[Any], opened: Collection[Any], shut: Collection[Any]) -> Rules:
-    """The Rules. hosts: names, addresses or networks; opened, shut: ports such as 49152-49215.
+def rules(
+    hosts: Collection[Any],
+    opened: Collection[Any],
+    shut: Collection[Any],
+    agent: Any = None,
+    masters: Collection[Any] = (),
+) -> Rules:
+    """The Rules. hosts, masters: names, addresses or networks; opened, shut: ports such as
+    49152-49215; agent: the port of high availability's agent, if there is one.
 
     Raises InvalidInput for a name that has no address.
     """
-    for what, given in (("hosts", hosts), ("opened", opened), ("shut", shut)):
+    lists = {"hosts": hosts, "opened": opened, "shut": shut, "masters": masters}
+    for what, given in lists.items():
         if not isinstance(given, (list, tuple)) or not all(
             isinstance(o, (str, int)) for o in given
         ):
             raise InvalidInput(f"{what} must be a list, not {given!r}")
-    found = {one for host in hosts for one in _addresses(str(host))}
     return Rules(
         open=tuple(ports(text) for text in opened),
         shut=tuple(ports(text) for text in shut),
-        hosts=tuple(sorted(found)),
+        hosts=_all(hosts, "hypervisor", "hosts"),
+        agent=(ports(agent),) if agent else (),
+        masters=_all(masters, "master", "masters") if agent else (),
     )
+
+
+def _all(hosts: Collection[Any], what: str, key: str) -> tuple[str, ...]:
+    return tuple(sorted({one for host in hosts for one in _addresses(str(host), what, key)}))
 
 
 def kind(asked: object = None) -> str:
@@ -149,7 +162,7 @@ def _kept() -> dict[str, Any]:
     return kept
 
 
-def _addresses(host: str) -> Collection[str]:
+def _addresses(host: str, what: str, key: str) -> Collection[str]:
     try:
         return [address(host)]
     except InvalidInput:
@@ -159,7 +172,7 @@ def _addresses(host: str) -> Collection[str]:
     except (OSError, UnicodeError) as exc:  # the latter: it can be no name
         why = exc.strerror if isinstance(exc, OSError) else exc
         raise InvalidInput(
-            f"the other hypervisor {host} has no address here ({why}): it must be in DNS "
-            "or /etc/hosts, or set libvirt:firewall:hosts to addresses"
+            f"the {'other ' if what == 'hypervisor' else ''}{what} {host} has no address here "
+            f"({why}): it must be in DNS or /etc/hosts, or set libvirt:firewall:{key} to addresses"
         ) from exc
     return {address(str(item[4][0]).partition("%")[0]) for item in found}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from saltvirt.hostnet.firewall.rules import written
+from saltvirt.hostnet.firewall.rules import of_family, written
 
 if TYPE_CHECKING:
     from saltvirt.hostnet.firewall.rules import Rules, Run
@@ -22,13 +22,14 @@ def wanted(rules: Rules) -> list[str]:
     """The rich rules of each zone."""
     found = []
     for version in (4, 6):
-        for host in rules.of_family(version):
+        for pairs, hosts in rules.accepted():
             found += [
                 f'rule priority="{_ACCEPT}" family="ipv{version}" source address="{host}" '
                 f'port port="{written(pair, "-")}" protocol="tcp" accept'
-                for pair in rules.open
+                for host in of_family(hosts, version)
+                for pair in pairs
             ]
-    for pair in (*rules.open, *rules.shut):
+    for pair in rules.closed:
         found.append(
             f'rule priority="{_DROP}" port port="{written(pair, "-")}" protocol="tcp" drop'
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from saltvirt.hostnet.firewall.rules import written
+from saltvirt.hostnet.firewall.rules import of_family, written
 
 if TYPE_CHECKING:
     from saltvirt.hostnet.firewall.rules import Pair, Rules, Run
@@ -64,10 +64,13 @@ def remove(run: Run) -> None:
 
 def _table(rules: Rules, version: int) -> list[str]:
     lines = ["*filter", f":{CHAIN} - [0:0]", f"-A {CHAIN} -i lo -j RETURN"]
-    for pair in rules.open:
-        for host in rules.of_family(version):
-            lines.append(f"-A {CHAIN} -s {host} -p tcp -m tcp --dport {_ports(pair)} -j ACCEPT")
-    for pair in (*rules.open, *rules.shut):
+    for pairs, hosts in rules.accepted():
+        lines += [
+            f"-A {CHAIN} -s {host} -p tcp -m tcp --dport {_ports(pair)} -j ACCEPT"
+            for pair in pairs
+            for host in of_family(hosts, version)
+        ]
+    for pair in rules.closed:
         lines.append(f"-A {CHAIN} -p tcp -m tcp --dport {_ports(pair)} -j DROP")
     return [*lines, "COMMIT"]
 

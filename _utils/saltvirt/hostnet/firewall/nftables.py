@@ -10,7 +10,7 @@ import json
 import shlex
 from typing import TYPE_CHECKING
 
-from saltvirt.hostnet.firewall.rules import NAME, written
+from saltvirt.hostnet.firewall.rules import NAME, of_family, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -35,7 +35,7 @@ def wanted(rules: Rules) -> list[str]:
     lines = [f"table inet {TABLE} {{", "  chain input {"]
     lines += ["    type filter hook input priority -10; policy accept;", '    iifname "lo" accept']
     lines += [f"    {accept}" for accept in _accepts(rules)]
-    for pairs in filter(None, (rules.open, rules.shut)):
+    for pairs in filter(None, ((*rules.open, *rules.agent), rules.shut)):
         lines.append(f"    tcp dport {{ {_set(pairs)} }} drop")
     return [*lines, "  }", "}"]
 
@@ -113,9 +113,10 @@ def _take_from_others(run: Run) -> None:
 
 def _accepts(rules: Rules) -> Iterator[str]:
     for version, word in ((4, "ip"), (6, "ip6")):
-        hosts = ", ".join(rules.of_family(version))
-        if hosts and rules.open:
-            yield f"{word} saddr {{ {hosts} }} tcp dport {{ {_set(rules.open)} }} accept"
+        for pairs, open_to in rules.accepted():
+            hosts = ", ".join(of_family(open_to, version))
+            if hosts:
+                yield f"{word} saddr {{ {hosts} }} tcp dport {{ {_set(pairs)} }} accept"
 
 
 def _set(pairs: Iterable[Pair]) -> str:

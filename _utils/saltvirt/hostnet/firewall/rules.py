@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -28,15 +28,30 @@ _PORTS = re.compile(r"(\d{1,5})(?:[-:](\d{1,5}))?")
 @dataclass(frozen=True)
 class Rules:
     """open: (first, last) ports for ``hosts`` alone; shut: (first, last) ports for nobody but
-    this machine itself. hosts: addresses or networks of the other hypervisors, normalized."""
+    this machine itself. hosts: addresses or networks of the other hypervisors, normalized. agent:
+    the port of high availability's agent, which is for ``masters``, too."""
 
     open: tuple[Pair, ...]
     shut: tuple[Pair, ...]
     hosts: tuple[str, ...]
+    agent: tuple[Pair, ...] = ()
+    masters: tuple[str, ...] = ()
 
-    def of_family(self, version: int) -> list[str]:
-        """The hosts with addresses of IP version 4 or 6."""
-        return [host for host in self.hosts if ipaddress.ip_network(host).version == version]
+    def accepted(self) -> list[tuple[tuple[Pair, ...], tuple[str, ...]]]:
+        """(ports, to whom they are open)."""
+        both = dict.fromkeys((*self.hosts, *self.masters))
+        found = [(self.open, self.hosts), (self.agent, tuple(both))]
+        return [one for one in found if one[0]]
+
+    @property
+    def closed(self) -> tuple[Pair, ...]:
+        """Those that are for nobody else."""
+        return (*self.open, *self.agent, *self.shut)
+
+
+def of_family(hosts: Iterable[str], version: int) -> list[str]:
+    """The hosts with addresses of IP version 4 or 6."""
+    return [host for host in hosts if ipaddress.ip_network(host).version == version]
 
 
 def ports(text: object) -> Pair:

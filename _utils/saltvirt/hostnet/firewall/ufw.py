@@ -18,10 +18,11 @@ def runs(run: Run) -> bool:
 def wanted(rules: Rules) -> list[str]:
     """The rules in the order in which they stand, in ufw's words."""
     found = []
-    for pair in rules.open:
-        port = written(pair, ":")
-        found += [f"allow from {host} to any port {port} proto tcp" for host in rules.hosts]
-    for pair in (*rules.open, *rules.shut):
+    for pairs, hosts in rules.accepted():
+        for pair in pairs:
+            port = written(pair, ":")
+            found += [f"allow from {host} to any port {port} proto tcp" for host in hosts]
+    for pair in rules.closed:
         found.append(f"deny {written(pair, ':')}/tcp")
     return found
 
