@@ -14,7 +14,7 @@ import functools
 import types
 import typing
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Generic, TypeVar, cast
 
 from saltvirt import errors
 
@@ -58,12 +58,39 @@ class Fact:
 
     def to_answer(self) -> dict[str, Any]:
         """As plain data, such as JSON has."""
-        told = ((field, getattr(self, field.name)) for field in _keys(type(self)))
+        told = ((field, getattr(self, field.name)) for field in _keys(cast(Any, type(self))))
         return {
             field.name: _plain(value)
             for field, value in told
             if field.name != self.NAMED_BY and not _is_seldom(field, value)
         }
+
+
+class Again(Generic[AnyFact]):
+    """Reads Facts of one kind that come again and again. A value that is the very object that was
+    there the time before is not read anew: the Fact has what was made of it then."""
+
+    def __init__(self, kind: type[AnyFact]) -> None:
+        self._kind = kind
+        self._before: tuple[dict[str, Any], AnyFact] | None = None
+
+    def read(self, data: dict[str, Any], whose: str) -> AnyFact:
+        """As Fact.from_answer, of plain data that nobody changes any more."""
+        if self._before is None or self._before[0].keys() != data.keys():
+            found = self._kind.from_answer(data, whose)
+        else:
+            old, fact = self._before
+            try:
+                news = {
+                    name: _at(name, read_one, data[name])
+                    for name, read_one, _ in _fields(cast(Any, self._kind))
+                    if name in data and data[name] is not old[name]
+                }
+            except Misfit as exc:
+                raise errors.BadAnswer(f"{whose}: {exc}") from exc
+            found = dataclasses.replace(cast(Any, fact), **news)
+        self._before = data, found
+        return found
 
 
 def seldom(default: Value) -> Value:
@@ -87,8 +114,9 @@ def _is_seldom(field: dataclasses.Field[Any], value: object) -> bool:
     return _SELDOM in field.metadata and value == empty
 
 
-def _keys(kind: type[Fact]) -> list[dataclasses.Field[Any]]:
-    fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+@functools.cache
+def _keys(kind: Any) -> list[dataclasses.Field[Any]]:
+    fields = dataclasses.fields(kind)
     return [field for field in fields if _UNTOLD not in field.metadata]
 
 
@@ -209,16 +237,22 @@ def _mapping(of: Any) -> Reader:
     return read
 
 
-def _fact(kind: type[Fact]) -> Reader:
+@functools.cache
+def _fields(kind: type[Fact]) -> list[tuple[str, Reader, bool]]:
+    """(name, what reads it, whether it must be there) of each field."""
     hints = typing.get_type_hints(kind, include_extras=True)
-    fields = [
+    return [
         (
             field.name,
             _reader(hints[field.name]),
             field.default is field.default_factory is dataclasses.MISSING,
         )
-        for field in _keys(kind)
+        for field in _keys(cast(Any, kind))
     ]
+
+
+def _fact(kind: type[Fact]) -> Reader:
+    fields = _fields(cast(Any, kind))
 
     def read(data: Any) -> Fact:
         if not isinstance(data, dict):

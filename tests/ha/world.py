@@ -7,7 +7,7 @@ Time is simulated; each machine has a clock of its own that drifts.
 
 import heapq
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from saltvirt.ha import agent, agent_known, agent_view, decide, view
 from saltvirt.ha.facts import (
@@ -89,7 +89,7 @@ class Master(Machine):
     def __init__(self, world, name):
         super().__init__(world, name)
         self.kept, self.state = view.MasterKept(), None
-        self.running = 0
+        self.running, self.wanted = 0, {}
 
     def start(self):
         if self.state is None:
@@ -128,6 +128,8 @@ class Master(Machine):
     def view(self):
         world = self.world
         beats = self.heard("beat", ArrivedBeat)
+        if self.wanted != world.wanted:  # one object for as long as nothing changes
+            self.wanted = dict(world.wanted)
         answered = {
             name: self.now()
             for name, host in world.hosts.items()
@@ -140,7 +142,7 @@ class Master(Machine):
             beats=beats,
             answered_s=answered,
             rooms=world.rooms,
-            guests=world.wanted,
+            guests=self.wanted,
             rules=tuple(world.scenario.rules),
             wishes=world.wishes,
             fence_levels=dict.fromkeys(world.hosts, 1),
@@ -165,7 +167,7 @@ class Host(Machine):
         self.boot = 0
         self.kept = agent_view.Kept()
         self.runtime = self.state = None
-        self.ticks = 0
+        self.ticks, self.told = 0, None
         self.device_armed, self.fed = False, 0
         self.asked, self.rested = "", False
         self.copies = {}
@@ -271,13 +273,20 @@ class Host(Machine):
 
     def tell(self, beat):
         world = self.world
-        for other in [*world.hosts.values(), *world.masters.values()]:
+        peers = beat.to_peers()
+        for other in world.hosts.values():
             if other is not self:
-                world.send(self, other, "beat", beat)
+                own = {other.name: peers.acks[other.name]} if other.name in peers.acks else {}
+                world.send(self, other, "beat", replace(peers, acks=own))
+        # as it comes when what has not changed is not said again
+        before, self.told = self.told, beat.to_master()
+        self.told = self.told.like(before) if before else self.told
+        for master in world.masters.values():
+            world.send(self, master, "beat", self.told)
         if self.wrote_at is None:
             self.wrote_at = world.time
         if self.storage:
-            world.at(self.slow_s + 0.01, self.written, beat, world.time)
+            world.at(self.slow_s + 0.01, self.written, peers, world.time)
 
     def written(self, beat, at):
         if self.storage:

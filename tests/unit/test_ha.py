@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.ha import agent_view, registry, view
+from saltvirt.ha import agent, agent_view, decide, facts, registry, view
 from saltvirt.ha.agent_acts import Acting
 from saltvirt.ha.place import Room
+from saltvirt.ha.policy import HaPolicy
 from saltvirt.ha.registry import HostRecord, Registry
 from tests.ha import mutants, random, simulate
 from tests.lab.paths import REPOSITORY
@@ -38,6 +39,52 @@ FOUND = ((46, 1), (20023, 0.5))
 @pytest.mark.parametrize("seed, trap", FOUND)
 def test_what_random_clouds_found(seed, trap):
     assert random.failures(random.draw(seed, trap)) == []
+
+
+@pytest.mark.parametrize("seed", range(101, 109))
+def test_what_is_remembered_of_quiet_guests_changes_no_decision(seed, monkeypatch):
+    real, skipped = decide.decide, []
+
+    def both(seen, state, now_s):
+        found = real(seen, state, now_s)
+        anew = real(seen, replace(state, quiet=view.Quiet()), now_s)
+        skipped.append(bool(state.quiet.seen.keys() & found.state.quiet.seen.keys()))
+        assert replace(found.state, quiet=anew.state.quiet) == anew.state
+        assert (found.call, found.fences, found.decided) == (anew.call, anew.fences, anew.decided)
+        return found
+
+    monkeypatch.setattr(decide, "decide", both)
+    assert random.failures(random.draw(seed)) == []
+    assert any(skipped)
+
+
+def test_masters_and_peers_are_told_what_they_need_and_no_more():
+    told = facts.Beat(
+        "hv1", 1, 7, guests={"web1": facts.GuestThere(1, "running")}, applied=3,
+        acks={"hv2": facts.Heard(1, 5)}, silent_s={"hv3": 9.0}, pledges={"hv3": facts.Pledge()},
+        promises={"hv3": facts.Promise(1, 1, 1)}, leases={"web1": 2}, registry=Registry(),
+    )  # fmt: skip
+    assert told.to_master() == replace(told, acks={})
+    assert told.to_peers() == facts.Beat("hv1", 1, 7, applied=3, acks=told.acks)
+
+
+def test_who_is_heard_by_all_and_not_asked_about_costs_no_word():
+    """And of one that falls silent, or of which the leader asks, all is told that is known."""
+    members = ("hv1", "hv2", "hv3")
+    state = agent_view.begun("hv1", 1, agent_view.Kept(registry=Registry(members=members)), 0)
+    peers = {name: facts.ArrivedBeat(facts.Beat(name, 1, 1), 100) for name in ("hv2", "hv3")}
+    policy = HaPolicy()
+    taken = agent.step(state, agent_view.AgentView(beats=peers), 100, policy)
+    assert (taken.beat.silent_s, taken.beat.pledges) == ({}, {})
+    assert set(taken.beat.acks) == {"hv2", "hv3"}
+    later = agent.step(taken.state, agent_view.AgentView(beats={"hv2": replace(peers["hv2"],
+        at_s=106)}), 106, policy)  # fmt: skip
+    assert later.beat.silent_s == {"hv3": 6}
+    assert later.beat.pledges == {"hv3": facts.Pledge(1, 1)}
+    doubted = Registry(members=members, hosts={"hv2": HostRecord("suspected", boot=1)})
+    kept = replace(taken.state.kept, pending=doubted)
+    asked = agent.step(replace(taken.state, kept=kept), agent_view.AgentView(), 101, policy)
+    assert asked.beat.pledges == {"hv2": facts.Pledge(1, 1)}
 
 
 def test_a_master_that_knows_no_hosts_room_yet_places_nothing_and_says_so():

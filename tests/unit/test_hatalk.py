@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import datetime
+import itertools
 import json
 import os
+import random
 import socket
 import ssl
 import threading
@@ -25,7 +27,9 @@ from saltvirt.hatalk.talk import Talk
 from saltvirt.pki.common import certs
 from tests.clock import until
 
-PACE = Pace(beat_s=0.3, quiet_s=0.3, silent_s=1.5, connect_s=2)
+PACE = Pace(beat_s=0.3, quiet_s=0.3, silent_s=1.5, connect_s=0.5)
+# of one that hears nobody for long
+PATIENT = Pace(beat_s=0.3, quiet_s=0.3, silent_s=60, connect_s=2)
 NOW = datetime.datetime.now(datetime.timezone.utc)
 DAY = datetime.timedelta(days=1)
 KEY = certs.new_key()
@@ -61,9 +65,9 @@ class Authority:
 class End:
     """One that talks, and what it heard."""
 
-    def __init__(self, own, name):
+    def __init__(self, own, name, pace=PACE):
         self.name, self.heard, self.fails = name, [], False
-        self.talk = Talk(own, self.on_frame, PACE)
+        self.talk = Talk(own, self.on_frame, pace)
 
     def on_frame(self, name, kind, body):
         if self.fails:
@@ -83,8 +87,8 @@ def ca(tmp_path):
 def end(ca):
     ends = []
 
-    def make(name, own=None):
-        ends.append(End(own or ca.credentials(name), name))
+    def make(name, own=None, pace=PACE):
+        ends.append(End(own or ca.credentials(name), name, pace))
         return ends[-1]
 
     yield make
@@ -308,6 +312,24 @@ def test_a_certificate_that_is_not_there_is_said_and_waited_for(end, ca, lines):
     until(lambda: agent.heard, "the beat")
 
 
+def test_one_that_is_slow_to_prove_itself_is_waited_for(end, ca):
+    """A master that begins has all agents to greet at once."""
+    master = end("salt")
+    own = ca.credentials("hv1")
+    context = tls.to_listen(own)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        master.talk.call("hv1", *listener.getsockname())
+        found, _ = listener.accept()
+        time.sleep(0.9)
+        listener.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            listener.accept()
+        found = context.wrap_socket(found, server_side=True)
+        found.sendall(beat("hv1").data)
+        until(lambda: master.heard, "the beat")
+        found.close()
+
+
 def test_a_taken_port_is_said(end):
     port = end("hv1").listen()
     with pytest.raises(ConnectionFailed, match="Address already in use"):
@@ -336,20 +358,15 @@ def test_it_may_be_told_and_closed_by_any_thread(end):
     one.talk.tell("hv2", beat("hv1"))
 
 
-@pytest.mark.parametrize("steps", range(8))
-def test_a_connection_ends_though_something_is_said_at_that_moment(steps):
-    """Before Python 3.12 a cancel is lost that comes when what is waited for is just there."""
-
+def test_a_connection_ends_though_something_is_said_at_that_moment():
     async def ends():
         ours, theirs = socket.socketpair()
-        outbox = Outbox()
-        streams = await asyncio.open_connection(sock=ours)
-        line = Line("hv2", frames.OF_MEMBERS, streams, PACE, outbox)
-        work = asyncio.ensure_future(line.run(lambda *_frame: None))
+        line = Line(lambda _: frames.OF_MEMBERS, PACE, Outbox(), print, print)
+        await asyncio.get_running_loop().create_connection(lambda: line, sock=ours)
+        work = asyncio.ensure_future(line.run())
         await asyncio.sleep(0.05)
-        outbox.put(beat("hv1"))
-        for _ in range(steps):
-            await asyncio.sleep(0)
+        line.outbox.put(beat("hv1"))
+        line.say()
         work.cancel()
         done, _ = await asyncio.wait([work], timeout=2)
         theirs.close()
@@ -373,13 +390,120 @@ def test_what_lost_its_cancel_is_cancelled_again():
     assert asyncio.run(ends())
 
 
+def reads(connection):
+    """The frames that come, as they are on the line."""
+    buffer = b""
+    while True:
+        while len(buffer) < 4 or len(buffer) < 4 + frames.length(buffer[:4]):
+            came = connection.recv(1 << 20)
+            assert came, "the connection has ended"
+            buffer += came
+        end = 4 + frames.length(buffer[:4])
+        yield json.loads(buffer[4:end])
+        buffer = buffer[end:]
+
+
+def hello(**body):
+    return frames.frame(frames.HELLO, body).data
+
+
+def test_one_that_takes_changes_is_told_what_changed_on_its_own_connection(end, ca):
+    agent = end("hv1", pace=PATIENT)
+    port = agent.listen()
+    for _ in range(2):
+        found = raw(ca, "salt", port)
+        found.sendall(hello(changes=True) + frames.frame(frames.CALL, {"master": "salt"}).data)
+        until(lambda: agent.heard, "the call")
+        for seq in (1, 2, 2):
+            agent.talk.tell("salt", beat("hv1", seq=seq, guests={"web1": {"epoch": 1}}))
+            time.sleep(0.2)
+        told = [one for one in itertools.islice(reads(found), 6) if one["kind"] == "beat"][:3]
+        assert told == [
+            {"kind": "beat", "body": {"host": "hv1", "seq": 1, "guests": {"web1": {"epoch": 1}}}},
+            {"kind": "beat", "body": {"host": "hv1", "seq": 2}, "changes": True},
+            {"kind": "beat", "body": {"host": "hv1"}, "changes": True},
+        ]
+        found.close()
+        agent.heard.clear()
+
+
+def test_one_that_takes_no_changes_is_told_all(end, ca):
+    agent = end("hv1", pace=PATIENT)
+    found = raw(ca, "salt", agent.listen())
+    found.sendall(hello() + frames.frame(frames.CALL, {"master": "salt"}).data)
+    until(lambda: agent.heard, "the call")
+    for seq in (1, 2):
+        agent.talk.tell("salt", beat("hv1", seq=seq, guests={}))
+    told = [one for one in itertools.islice(reads(found), 3) if one["kind"] == "beat"]
+    assert told[-1] == {"kind": "beat", "body": {"host": "hv1", "seq": 2, "guests": {}}}
+
+
+def test_a_beat_is_heard_as_it_was_said_however_it_came(end):
+    agent, master = end("hv1"), end("salt")
+    master.talk.call("hv1", "127.0.0.1", agent.listen())
+    until(lambda: agent.talk.heard_s("salt") is not None, "a hello")
+    rng, said = random.Random(1), []
+    for seq in range(200):
+        guests = {f"g{n}": {"epoch": n} for n in range(rng.choice((1, 1, 2)))}
+        body = {"host": "hv1", "seq": seq, "a": rng.choice([None, 0.5]), "guests": guests}
+        if rng.random() < 0.1:
+            del body["a"]
+        said.append(("hv1", "beat", body))
+        agent.talk.tell("salt", frames.frame("beat", body))
+        time.sleep(rng.choice((0, 0, 0.002)))
+    until(lambda: master.heard and master.heard[-1] == said[-1], "the last")
+    assert all(one in said for one in master.heard)
+
+
+def test_a_slow_reader_gets_the_newest_and_nothing_is_said_of_what_he_never_got(end, ca):
+    agent = end("hv1", pace=PATIENT)
+    found = raw(ca, "salt", agent.listen())
+    found.sendall(hello(changes=True) + frames.frame(frames.CALL, {"master": "salt"}).data)
+    until(lambda: agent.heard, "the call")
+    for seq in range(60):
+        agent.talk.tell("salt", beat("hv1", seq=seq, guests={"much": f"{seq:09}" * 100_000}))
+        time.sleep(0.005)
+    known, seqs = None, []
+    for one in reads(found):
+        if one["kind"] != "beat":
+            continue
+        known = {**known, **one["body"]} if one.get("changes") else one["body"]
+        assert known["guests"]["much"] == f"{known['seq']:09}" * 100_000
+        seqs.append(known["seq"])
+        if known["seq"] == 59:
+            break
+    assert seqs == sorted(seqs) and len(seqs) < 50
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [{"kind": "beat", "body": {"host": "hv2"}, "changes": True}],
+        [{"kind": "beat", "body": {"host": "hv2"}},
+         {"kind": "beat", "body": {"host": "hv2", "more": 1}, "changes": True}],
+        [{"kind": "beat", "body": {"host": "hv2"}},
+         {"kind": "beat", "body": {"seq": 1}, "changes": True}],
+        [{"kind": "beat", "body": {"host": "hv2"}},
+         {"kind": "journal", "body": {"host": "hv2"}, "changes": True}],
+    ],
+)  # fmt: skip
+def test_changes_of_what_was_not_told_end_the_connection(end, ca, said):
+    agent = end("hv1")
+    found = raw(ca, "hv2", agent.listen())
+    for one in said:
+        data = json.dumps(one).encode()
+        found.sendall(frames.HEAD.pack(len(data)) + data)
+    assert ended(found)
+    assert len(agent.heard) == len(said) - 1
+
+
 def test_only_the_newest_of_a_slot_waits():
     box = Outbox()
     for seq in range(3):
         box.put(beat("hv1", seq=seq))
         box.put(frames.frame(frames.DEFINITION, {"name": "web1", "digest": seq}))
         box.put(frames.frame(frames.JOURNAL, {"at": seq}))
-    waiting = [json.loads(data[4:])["body"] for data in box.waiting.values()]
+    waiting = [json.loads(one.data[4:])["body"] for one in box.waiting.values()]
     assert waiting == [
         {"at": 0},
         {"at": 1},

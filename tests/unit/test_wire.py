@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from saltvirt.errors import BadAnswer
-from saltvirt.wire import MOST, Fact, Mark, misfit, seldom, untold
+from saltvirt.wire import MOST, Again, Fact, Mark, misfit, seldom, untold
 
 
 @dataclass(frozen=True)
@@ -124,3 +124,25 @@ def test_what_is_no_mapping_is_no_fact(data):
 def test_what_fits_is_no_misfit():
     assert misfit(FULL, Whole) is None
     assert misfit({}, Whole) == "it is not whole: ratio is missing"
+
+
+def test_what_comes_again_is_read_again_only_where_it_is_another_object():
+    again = Again(Whole)
+    one = again.read(FULL, "hv1")
+    same = again.read({**FULL, "why": "no"}, "hv1")
+    assert same == Whole.from_answer({**FULL, "why": "no"}, "hv1")
+    assert same.parts is one.parts
+    equal = again.read(json.loads(json.dumps(FULL)), "hv1")
+    assert equal == one and equal.parts is not one.parts
+
+
+def test_what_comes_again_is_refused_as_what_comes_once():
+    again = Again(Whole)
+    again.read(FULL, "hv1")
+    for wrong in ({**FULL, "words": 7}, {key: FULL[key] for key in FULL if key != "ratio"}):
+        with pytest.raises(BadAnswer) as found:
+            again.read(wrong, "hv1")
+        with pytest.raises(BadAnswer) as once:
+            Whole.from_answer(wrong, "hv1")
+        assert str(found.value) == str(once.value)
+    assert again.read(FULL, "hv1") == Whole.from_answer(FULL, "hv1")

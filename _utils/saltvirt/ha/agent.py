@@ -222,6 +222,9 @@ def _beat(state: AgentState, view: AgentView, armed: bool, now_s: float, policy:
         for host, ack in state.acks.items()
         if safety.may_acknowledge(kept.promises.get(host), ack.boot)
     }
+    silent_s = {host: now_s - state.heard_s.get(host, state.since_s) for host in sorted(peers)}
+    silent_s = {host: at for host, at in silent_s.items() if safety.does_not_hear(at, policy)}
+    told = {*silent_s, *kept.promises, *kept.pending.asked_about, *kept.registry.asked_about}
     return Beat(
         state.host,
         state.boot,
@@ -234,9 +237,9 @@ def _beat(state: AgentState, view: AgentView, armed: bool, now_s: float, policy:
         storage_silent_s=view.storage_silent_s,
         guests=_told(state, view),
         acks=acks,
-        silent_s={host: now_s - state.heard_s.get(host, state.since_s) for host in sorted(peers)},
+        silent_s=silent_s,
         promises=kept.promises,
-        pledges=kept.pledges,
+        pledges={host: one for host, one in kept.pledges.items() if host in told},
         term=kept.term,
         leader=kept.leader,
         claim=kept.claim,

@@ -123,7 +123,7 @@ def is_news(old: Kept, new: Kept) -> bool:
 
 
 def _lasting(kept: Kept) -> tuple[object, ...]:
-    pledges = {name: replace(one, seq=0) for name, one in kept.pledges.items()}
+    pledges = {name: one.lasting for name, one in kept.pledges.items()}
     known = kept.pending.stamp, kept.registry.stamp
     return kept.promises, pledges, kept.term, kept.leader, known
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from saltvirt.ha import guests, lead, safety
+from saltvirt.ha import lead, quiet, safety
 from saltvirt.ha.facts import Call, Heard, Pledge, Promise
 from saltvirt.ha.guests import GuestCase
 from saltvirt.ha.hosts import HostCase, stuck_why
@@ -13,8 +13,6 @@ from saltvirt.ha.place import Room
 from saltvirt.ha.registry import (
     FENCED,
     FENCING,
-    SUSPECTED,
-    UNKNOWN,
     GuestRecord,
     HostRecord,
     Registry,
@@ -24,7 +22,6 @@ from saltvirt.ha.view import (
     Decided,
     Decision,
     Fence,
-    GuestWanted,
     MasterKept,
     MasterState,
     View,
@@ -55,7 +52,7 @@ def decide(view: View, state: MasterState, now_s: float) -> Decision:
 def _listened(state: MasterState, view: View) -> MasterState:
     """What hosts said of themselves, and others of those that are silent."""
     acks, pledges = dict(state.acks), state.kept.pledges
-    silent = [name for name, one in state.kept.registry.hosts.items() if _is_asked_about(one)]
+    silent = state.kept.registry.asked_about
     told: dict[str, Pledge] = {}
     for host, arrived in view.beats.items():
         beat = arrived.beat
@@ -66,10 +63,6 @@ def _listened(state: MasterState, view: View) -> MasterState:
                 _newest(told, pledges, name, beat.pledges[name])
     kept = replace(state.kept, pledges={**pledges, **told}) if told else state.kept
     return replace(state, acks=acks, kept=kept)
-
-
-def _is_asked_about(record: HostRecord) -> bool:
-    return record.state in (SUSPECTED, FENCING, UNKNOWN)
 
 
 def _order(heard: Heard) -> tuple[int, int]:
@@ -127,8 +120,8 @@ def _pruned(state: MasterState, view: View, now_s: float) -> tuple[MasterState, 
     fenced_s = {host: at for host, at in state.fenced_s.items() if now_s - at < window_s}
     if not registry.armed and not view.armed:
         registry = replace(registry, members=_one_changed(registry.members, view.members))
-    known = {name: one for name, one in registry.guests.items() if name in view.guests}
-    if len(known) != len(registry.guests):
+    if not registry.guests.keys() <= view.guests.keys():
+        known = {name: one for name, one in registry.guests.items() if name in view.guests}
         registry = replace(registry, guests=known)
     if registry.armed != view.armed:
         registry = replace(registry, armed=view.armed)
@@ -181,10 +174,11 @@ def _guests(
     decided: list[Decided] = []
     version = state.kept.registry.version + 1
     found, ran_s = dict(registry.guests), {}
-    looked_at = _looked_at(registry, view)
-    room = Room(view, registry if looked_at else Registry(), now_s)
-    for name, wanted in looked_at:
-        record = found.get(name)
+    still = quiet.grouped(state.quiet, registry, view)
+    still, names = quiet.looked_at(still, registry, view)
+    room = Room(view, registry if names else Registry(), now_s)
+    for name in sorted(names, key=lambda one: (-view.guests[one].priority, one)):
+        record, wanted = found.get(name), view.guests[name]
         case = GuestCase(name, record or GuestRecord(), wanted, registry, state, view, room, now_s)
         if case.runs():
             epoch, at = state.ran_s.get(name, (0, now_s))
@@ -197,19 +191,7 @@ def _guests(
             found[name] = changed
     if found != registry.guests:
         registry = replace(registry, guests=found)
-    return replace(state, ran_s=ran_s), registry, decided
-
-
-def _looked_at(registry: Registry, view: View) -> list[tuple[str, GuestWanted]]:
-    """The guests for which something may have to be done, in the order of priority."""
-    ranked = {name for rule in view.rules if rule.hosts for name in rule.guests} | {*view.wishes}
-    found = []
-    for name, wanted in view.guests.items():
-        record = registry.guests.get(name)
-        quiet = record is not None and guests.is_quiet(record, wanted, view, registry)
-        if not quiet or name in ranked:
-            found.append((name, wanted))
-    return sorted(found, key=lambda one: (-one[1].priority, one[0]))
+    return replace(state, ran_s=ran_s, quiet=still), registry, decided
 
 
 def _guest(case: GuestCase, version: int) -> GuestRecord | None:
@@ -287,10 +269,16 @@ def _call(state: MasterState, view: View, now_s: float) -> Call:
     )
 
 
+def has_registry(call: Call, beat: Beat | None) -> bool:
+    """Whether a host keeps the registry of a call already, by its beat."""
+    registry = call.registry
+    return (
+        registry is not None
+        and beat is not None
+        and (beat.stored_term, beat.stored) == registry.stamp
+    )
+
+
 def spared(call: Call, beat: Beat | None) -> Call:
     """The call as a host needs it: without the registry that it keeps already."""
-    registry = call.registry
-    if registry is None or beat is None:
-        return call
-    kept = (beat.stored_term, beat.stored) == registry.stamp
-    return replace(call, registry=None) if kept else call
+    return replace(call, registry=None) if has_registry(call, beat) else call

@@ -4,7 +4,10 @@ is made good by the next. Units are in the names; times are durations, for no tw
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 
 from saltvirt.ha.registry import Registry
 from saltvirt.wire import Fact, seldom
@@ -56,6 +59,11 @@ class Pledge(Fact):
     phase: str = WORKING
     freeze: bool = False
 
+    @property
+    def lasting(self) -> tuple[object, ...]:
+        """What of it must not be forgotten: the number of a beat may be."""
+        return self.boot, self.armed, self.watchdog_s, self.phase, self.freeze
+
 
 @dataclass(frozen=True)
 class GuestThere(Fact):
@@ -79,11 +87,12 @@ class Beat(Fact):
     storage_silent_s: for so long a pool that such guests are on could not be written to; None: it
     knows of none.
     acks: the last beats of peers that it acknowledges. silent_s: for how long it has not heard
-    them by the network; boots: what they were when it last did. pledges: what they said.
+    those by the network that it does not hear. pledges: what those have last said that it does not
+    hear, or has promised to give up, or of which a leader may ask.
     term, leader, claim: to whom it has granted the lead, and which of his calls it answers;
     granted_s: how long ago. stored: (term, version) of the registry that it keeps; applied: the
     version that it acts by. leases: guests whose disks' lease it has got, with the version of
-    the registry that told it to.
+    the registry that told it to. definitions: ``digest`` of those that it keeps.
     """
 
     host: str
@@ -108,12 +117,38 @@ class Beat(Fact):
     stored: int = 0
     applied: int = 0
     leases: dict[str, int] = field(default_factory=dict)
+    definitions: str = ""
     registry: Registry | None = None
 
     @property
     def pledge(self) -> Pledge:
         """What others keep of it."""
         return Pledge(self.boot, self.seq, self.armed, self.watchdog_s, self.phase, self.freeze)
+
+    def to_master(self) -> Beat:
+        """What masters need of it: whom it acknowledges is a matter of hosts."""
+        return replace(self, acks={})
+
+    def to_peers(self) -> Beat:
+        """What all peers need of it, and those who read it on a pool."""
+        return replace(
+            self, guests={}, silent_s={}, promises={}, pledges={}, leases={}, definitions="",
+            registry=None,
+        )  # fmt: skip
+
+    def like(self, before: Beat) -> Beat:
+        """The same, with the very objects of the one before where they are equal."""
+        pairs = ((one.name, getattr(self, one.name), getattr(before, one.name)) for one in _BEAT)
+        same = {name: old for name, new, old in pairs if new is not old and new == old}
+        return replace(self, **same)
+
+
+_BEAT = fields(Beat)
+
+
+def digest(digests: Mapping[str, str]) -> str:
+    """Of what each has by its name. Equal ones are of equal content."""
+    return hashlib.sha256(json.dumps(sorted(digests.items())).encode()).hexdigest()
 
 
 @dataclass(frozen=True)

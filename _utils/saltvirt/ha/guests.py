@@ -517,29 +517,3 @@ class GuestCase:
 def _unused(record: GuestRecord) -> int:
     """The last epoch that was given to anybody: a migration has the one after the record's."""
     return record.epoch + bool(record.target)
-
-
-def is_quiet(record: GuestRecord, wanted: GuestWanted, view: View, registry: Registry) -> bool:
-    """Nothing can have to be done for it: it runs where it is to, and nobody wants otherwise. Most
-    guests at most times."""
-    if record.state != PLACED or wanted.wanted != STARTED or record.target or record.home:
-        return False
-    if record.restarts or record.relocates or record.failed or record.better:
-        return False
-    if record.agent_silent_s != wanted.agent_silent_s:
-        return False
-    host = registry.host(record.host)
-    arrived = view.beats.get(record.host)
-    if host.state != UP or arrived is None or len(record.places) != 1:
-        return False
-    beat = arrived.beat
-    there = beat.guests.get(wanted.name)
-    return (
-        beat.boot == record.boot == host.boot
-        and beat.phase == "working"
-        and not (beat.storage_silent_s or 0) >= view.policy.storage_lost_s
-        and there is not None
-        and there.state == RUNNING
-        and there.epoch == record.epoch
-        and not (there.trouble or there.resets)
-    )

@@ -170,4 +170,6 @@ def _hosts_of(record: GuestRecord) -> set[str]:
 
 
 def _size(wanted: GuestWanted) -> facts.Guest:
+    if (wanted.size.name, wanted.size.state) == (wanted.name, "running"):
+        return wanted.size
     return replace(wanted.size, name=wanted.name, state="running")

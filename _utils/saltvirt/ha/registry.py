@@ -11,6 +11,7 @@ from saltvirt.wire import Fact, seldom
 UNKNOWN, UP, SUSPECTED, FENCING, FENCED, RETURNING, MAINTENANCE, REST = (
     "unknown", "up", "suspected", "fencing", "fenced", "returning", "maintenance", "resting",
 )  # fmt: skip
+_ASKED_ABOUT = frozenset({SUSPECTED, FENCING, UNKNOWN})
 # states of a guest
 NEW, PLACED, RECOVERING, BLOCKED, ERROR, STOPPED, IGNORED = (
     "new", "placed", "recovering", "blocked", "error", "stopped", "ignored",
@@ -93,6 +94,11 @@ class Registry(Fact):
     def host(self, name: str) -> HostRecord:
         """The record of a host, known or not."""
         return self.hosts.get(name, HostRecord())
+
+    @property
+    def asked_about(self) -> list[str]:
+        """The hosts of which the leader wants to know what they have last said to anybody."""
+        return [name for name, one in self.hosts.items() if one.state in _ASKED_ABOUT]
 
     @property
     def stamp(self) -> tuple[int, int]:

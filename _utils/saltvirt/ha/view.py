@@ -15,6 +15,8 @@ from saltvirt.wire import Fact, seldom, untold
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from saltvirt.ha.facts import GuestThere
+    from saltvirt.ha.registry import GuestRecord
     from saltvirt.placement.facts import Host
 
 # what a person wants of a guest
@@ -136,6 +138,22 @@ class Attempt:
 
 
 @dataclass(frozen=True)
+class Quiet:
+    """Guests of which nothing is to be done, and by what that is known; see ``quiet``. These are
+    the very objects, which nobody changes: what is another object is looked at anew.
+
+    records, wanted: of all guests. by_host: those of which nothing is under way, by their host;
+    loud: the others. seen: host to its boot and its guests, as it told them, when all were well.
+    """
+
+    records: Mapping[str, GuestRecord] = field(default_factory=dict)
+    wanted: Mapping[str, GuestWanted] = field(default_factory=dict)
+    by_host: Mapping[str, list[str]] = field(default_factory=dict)
+    loud: tuple[str, ...] = ()
+    seen: Mapping[str, tuple[int, Mapping[str, GuestThere]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class MasterState:
     """What a master remembers; only ``kept`` outlives its process.
 
@@ -143,6 +161,7 @@ class MasterState:
     leading_s: since when it leads; ready: it knows the last registry; committed: enough hosts keep
     it up to this version. promised_s: host to the ballot and when a majority had promised.
     fenced_s: when hosts were fenced. ran_s: guest to its epoch and since when it is seen running.
+    quiet: what need not be looked at again.
     """
 
     master: str
@@ -158,6 +177,7 @@ class MasterState:
     attempts: dict[str, Attempt] = field(default_factory=dict)
     fenced_s: dict[str, float] = field(default_factory=dict)
     ran_s: dict[str, tuple[int, float]] = field(default_factory=dict)
+    quiet: Quiet = field(default_factory=Quiet)
 
 
 @dataclass(frozen=True)

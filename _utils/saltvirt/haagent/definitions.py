@@ -14,6 +14,7 @@ from urllib.parse import quote
 from xml.etree import ElementTree
 
 from saltvirt import errors, units
+from saltvirt.ha import facts
 from saltvirt.haagent import store
 
 log = logging.getLogger(__name__)
@@ -65,6 +66,7 @@ class Definitions:
     def __init__(self, folder: str, names: Collection[str]) -> None:
         self._folder = folder
         self._found: dict[str, Definition] = {}
+        self._digest: tuple[Collection[str], dict[str, Definition], str] = (), self._found, ""
         os.makedirs(folder, 0o700, exist_ok=True)
         paths = {self._path(name): name for name in names}
         for file in os.listdir(folder):
@@ -78,6 +80,13 @@ class Definitions:
     def get(self, name: str) -> Definition | None:
         """The last that was told."""
         return self._found.get(name)
+
+    def digest(self, names: Collection[str]) -> str:
+        """Of those of the guests of these names that it keeps, as masters have it."""
+        if self._digest[0] is not names or self._digest[1] is not self._found:
+            found = {name: one.digest for name, one in self._found.items() if name in names}
+            self._digest = names, self._found, facts.digest(found)
+        return self._digest[2]
 
     def keep(self, found: Definition) -> None:
         """It was told. Raises OSError; it is known all the same."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
-from saltvirt import errors
+from saltvirt import errors, wire
 from saltvirt.ha.facts import ArrivedBeat, ArrivedCall, Beat, Call
 from saltvirt.hatalk import frames
 
@@ -42,13 +42,14 @@ class Inbox:
         self.beats: dict[str, ArrivedBeat] = {}
         self.calls: dict[str, ArrivedCall] = {}
         self.asked: queue.Queue[Asked] = queue.Queue(self.MOST_ASKED)
+        self._read_beat: dict[str, wire.Again[Beat]] = {}
         self._first_s: dict[str, float] = {}
 
     def on_frame(self, sender: str, kind: str, body: dict[str, Any]) -> None:
         """Keeps it. Raises BadAnswer for what is not what its kind says."""
         now_s = self._clock()
         if kind == frames.BEAT:
-            beat = Beat.from_answer(body, sender)
+            beat = self._read_beat.setdefault(sender, wire.Again(Beat)).read(body, sender)
             old = self.beats.get(sender)
             if old is None or (old.beat.boot, old.beat.seq) <= (beat.boot, beat.seq):
                 self.beats = {**self.beats, sender: ArrivedBeat(beat, now_s)}

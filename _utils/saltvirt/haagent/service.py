@@ -253,15 +253,17 @@ class Service:
     # what it says
 
     def tell(self, beat: Beat) -> None:
-        """To masters, to peers, to pools. The registry is for masters alone."""
-        whole = frames.frame(frames.BEAT, beat.to_answer())
-        data = replace(beat, registry=None).to_answer()
-        short = frames.frame(frames.BEAT, data) if beat.registry else whole
+        """To masters, to peers, to pools: to each what it needs of it."""
+        kept = self.guests.kept.digest(self.state.kept.registry.guests)
+        whole = frames.frame(frames.BEAT, replace(beat.to_master(), definitions=kept).to_answer())
         for name in self.settings.masters:
             self.talk.tell(name, whole)
+        data = beat.to_peers().to_answer()
+        acks = data["acks"]
         for name in self.settings.members:
             if name != self.settings.host:
-                self.talk.tell(name, short)
+                own = {name: acks[name]} if name in acks else {}
+                self.talk.tell(name, frames.frame(frames.BEAT, {**data, "acks": own}))
         for pool in self.pools:
             pool.write(json.dumps(data).encode())
 

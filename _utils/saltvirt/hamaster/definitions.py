@@ -11,6 +11,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 from saltvirt import errors, names
+from saltvirt.ha import facts
+from saltvirt.ha.facts import Beat
 from saltvirt.hamaster import files
 from saltvirt.operations import held
 from saltvirt.wire import Fact
@@ -47,6 +49,8 @@ class Definitions:
         self._told: dict[str, dict[str, str]] = {}
         self._boots: dict[str, int] = {}
         self._again: dict[str, str] = {}
+        self._digest: tuple[Collection[str], dict[str, Definition], str, dict[str, str]]
+        self._digest = (), {}, "", {}
 
     def _read(self) -> list[Definition]:
         found = []
@@ -96,17 +100,30 @@ class Definitions:
             self._path(name).unlink(missing_ok=True)
             self._known = {key: one for key, one in self._known.items() if key != name}
 
-    def untold(self, host: str, boot: int) -> list[Definition]:
-        """Those that the host is to be told now: each at once, and whenever it changed. And one
-        that it was told before: an agent may end before it has written down what it was told.
+    def untold(self, beat: Beat, guests: Collection[str]) -> list[Definition]:
+        """Those that the host of that beat is to be told now: each at once, and whenever it
+        changed. Then none, if it says that it keeps all that is known of these guests, those of the
+        registry; else one after the other again: an agent may end before it has written down what
+        it was told.
         """
-        if self._boots.get(host) != boot:
-            self.forgot(host)
-            self._boots[host] = boot
-        told = self._told.setdefault(host, {})
+        if self._boots.get(beat.host) != beat.boot:
+            self.forgot(beat.host)
+            self._boots[beat.host] = beat.boot
+        digest, digests = self._as_told(guests)
+        if beat.definitions == digest:
+            self._told[beat.host] = digests
+            return []
+        told = self._told.get(beat.host, {})
         news = [one for one in self._known.values() if told.get(one.name) != one.digest][:AT_ONCE]
-        told.update({one.name: one.digest for one in news})
-        return news or self._once_more(host)
+        self._told[beat.host] = {**told, **{one.name: one.digest for one in news}}
+        return news or self._once_more(beat.host)
+
+    def _as_told(self, guests: Collection[str]) -> tuple[str, dict[str, str]]:
+        """(The digest, what it is of) of the definitions of those guests."""
+        if self._digest[0] is not guests or self._digest[1] is not self._known:
+            known = {name: one.digest for name, one in self._known.items() if name in guests}
+            self._digest = guests, self._known, facts.digest(known), known
+        return self._digest[2:]
 
     def _once_more(self, host: str) -> list[Definition]:
         """One, and in turn all of them."""

@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from saltvirt import errors, plain
@@ -48,8 +48,10 @@ from saltvirt.placement.policy import PlacementPolicy
 log = logging.getLogger(__name__)
 
 TAG = "salt/virt/ha/"
-# so often it is shown what is seen, when nothing happens; and one host's loss is thought through
-SHOW_S, LOSS_S = 5, 5
+# so often it is shown what is seen, when nothing happens; and one host's loss is thought through,
+# and where all were and no guest has another place since
+SHOW_S, LOSS_S, LOSS_AGAIN_S = 5, 5, 60
+_LONGEST_WHY = 300
 _LAST = 50
 
 
@@ -117,7 +119,7 @@ def is_news(old: MasterKept | None, new: MasterKept) -> bool:
 
 
 def _lasting(kept: MasterKept) -> tuple[object, ...]:
-    pledges = {name: replace(one, seq=0) for name, one in kept.pledges.items()}
+    pledges = {name: one.lasting for name, one in kept.pledges.items()}
     return kept.term, kept.registry.stamp, pledges
 
 
@@ -142,6 +144,7 @@ class Engine:
         self._ties = Ties()
         self._tied: tuple[Any, Any, Any, dict[str, Tied]] = None, None, None, {}
         self._losses: dict[str, seen.LossSeen] = {}
+        self._lost_of: object = None
         self._decided: collections.deque[seen.DecisionSeen] = collections.deque(maxlen=_LAST)
         self._shown_s = self._lost_s = float("-inf")
 
@@ -295,18 +298,18 @@ class Engine:
     # what is done
 
     def _tell(self, call: Call, view: View) -> None:
-        bodies: dict[int, dict[str, Any]] = {}  # most hosts are told the same
+        bodies: dict[bool, dict[str, Any]] = {}  # most hosts are told the same
         for host in self.config.members:
             arrived = view.beats.get(host)
-            own = decide.spared(call, arrived.beat if arrived else None)
-            size = 0 if own.registry is None else 1
-            if size not in bodies:
-                bodies[size] = own.to_answer()
-            self.world.talker.tell(host, frames.CALL, bodies[size])
+            beat = arrived.beat if arrived else None
+            spares = decide.has_registry(call, beat)
+            if spares not in bodies:
+                bodies[spares] = decide.spared(call, beat).to_answer()
+            self.world.talker.tell(host, frames.CALL, bodies[spares])
             if arrived is None or self._is_silent(arrived, self.world.clock()):
                 self.definitions.forgot(host)
                 continue
-            for one in self.definitions.untold(host, arrived.beat.boot):
+            for one in self.definitions.untold(arrived.beat, self.registry.guests):
                 self.world.talker.tell(host, frames.DEFINITION, one.body())
 
     def hears(self, host: str) -> bool:
@@ -355,10 +358,11 @@ class Engine:
         if self.state.leading_s is None or not view.rooms:
             self._losses = {}
             return
-        if now_s - self._lost_s < LOSS_S:
-            return
-        self._lost_s = now_s
         sets: dict[str, tuple[str, ...]] = {name: (name,) for name in self.config.members}
+        known = self._losses.keys() >= sets.keys() and self._lost_of is self.registry.guests
+        if now_s - self._lost_s < (LOSS_AGAIN_S if known else LOSS_S):
+            return
+        self._lost_s, self._lost_of = now_s, self.registry.guests
         if view.policy.reserve > 1:
             worst = reserve.worst(view, self.registry, now_s)
             sets |= {" and ".join(hosts): hosts for hosts in worst}
@@ -367,7 +371,8 @@ class Engine:
         name = order[0] if order else next(iter(self._losses))
         self._losses.pop(name, None)
         lost = reserve.lose(view, self.registry, sets[name], now_s)
-        self._losses[name] = seen.LossSeen(lost.moved, lost.unplaced)
+        why = {guest: one[:_LONGEST_WHY] for guest, one in lost.unplaced.items()}
+        self._losses[name] = seen.LossSeen(lost.moved, why)
 
     def _show(self, view: View, now_s: float) -> None:
         self._shown_s = now_s

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Collection
 from typing import Any
 
-from saltvirt import errors
+from saltvirt import errors, wire
 from saltvirt.ha.facts import ArrivedBeat, Beat
 from saltvirt.hatalk import frames
 
@@ -20,6 +20,7 @@ class Inbox:
 
     def __init__(self, members: Collection[str], clock: Callable[[], float]) -> None:
         self.members, self.clock = frozenset(members), clock
+        self._read = {host: wire.Again(Beat) for host in self.members}
         self._beats: dict[str, ArrivedBeat] = {}
         self._words: collections.deque[tuple[str, str, dict[str, Any]]] = collections.deque(
             maxlen=MOST
@@ -34,8 +35,7 @@ class Inbox:
         if kind != frames.BEAT:
             self._words.append((host, kind, body))
             return
-        # whom it acknowledges is a matter of hosts; there are as many as members in each beat
-        beat = Beat.from_answer({**body, "acks": {}}, host)
+        beat = self._read[host].read(body, host)
         if beat.host != host:
             raise errors.BadAnswer(f"{host} speaks in the name of {beat.host}")
         at_s = self.clock()

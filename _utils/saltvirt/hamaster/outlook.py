@@ -35,7 +35,11 @@ def sized(guests: Mapping[str, GuestWanted], hosts: Iterable[facts.Host]) -> dic
         for guest in host.guests:
             if guest.name in found:
                 found[guest.name] = replace(found[guest.name], size=guest)
-    return found
+    # as placement counts one that is to run
+    return {
+        name: replace(one, size=replace(one.size, name=name, state="running"))
+        for name, one in found.items()
+    }
 
 
 class Outlook:

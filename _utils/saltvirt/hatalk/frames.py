@@ -1,4 +1,10 @@
-"""A frame: four bytes of length, then JSON ``{"kind": …, "body": {…}}``."""
+"""A frame: four bytes of length, then JSON ``{"kind": …, "body": {…}}``.
+
+To one that says in its HELLO that it takes changes, a beat after the first on a connection is
+``{"kind": …, "body": {…}, "changes": true}``: the body has the keys whose values are others than in
+the beat before it on that very connection. Nothing is compared by a digest, and nothing is known
+from one connection to the next.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +27,8 @@ JOURNAL, COMMAND = "journal", "command"
 FENCE, FENCED = "fence", "fenced"
 # each side says that it is there, when it has nothing else to say
 HELLO = "hello"
+# of HELLO's body: this side takes changes
+CHANGES = "changes"
 # of these the body says who speaks, and that must be the certificate's name
 SPEAKER = {BEAT: "host", CALL: "master"}
 # what each may say; anything else is passed over
@@ -38,21 +46,36 @@ class BadFrame(errors.VirtError):
 @dataclass(frozen=True)
 class Frame:
     """A frame as bytes. slot: of frames that wait for one reader only the newest of a slot is kept;
-    empty: all are."""
+    empty: all are. body: of one of which changes may be said."""
 
     slot: str
     data: bytes
+    body: dict[str, Any] | None = None
+
+    def since(self, before: Frame | None) -> bytes:
+        """As bytes for one that has that other frame of the slot."""
+        old, new = before.body if before else None, self.body
+        if old is None or new is None or old.keys() != new.keys():
+            return self.data
+        speaker = SPEAKER[self.slot]
+        body = {key: one for key, one in new.items() if key == speaker or old[key] != one}
+        return _packed({"kind": self.slot, "body": body, CHANGES: True})
 
 
 def frame(kind: str, body: dict[str, Any]) -> Frame:
     """The Frame of a word. Raises BadFrame for one that is too large."""
-    data = json.dumps({"kind": kind, "body": body}, separators=(",", ":")).encode()
-    if len(data) > MOST_BYTES:
+    data = _packed({"kind": kind, "body": body})
+    if len(data) - HEAD.size > MOST_BYTES:
         raise BadFrame(f"a {kind} of {len(data)} bytes is larger than {MOST_BYTES}")
     slot = kind if kind in (*SPEAKER, HELLO) else ""
     if kind == DEFINITION:
         slot = f"{kind} {body.get('name')}"
-    return Frame(slot, HEAD.pack(len(data)) + data)
+    return Frame(slot, data, body if kind == BEAT else None)
+
+
+def _packed(told: dict[str, Any]) -> bytes:
+    data = json.dumps(told, separators=(",", ":")).encode()
+    return HEAD.pack(len(data)) + data
 
 
 def length(head: bytes) -> int:
@@ -63,8 +86,11 @@ def length(head: bytes) -> int:
     return int(found)
 
 
-def parse(data: bytes, speaker: str) -> tuple[str, dict[str, Any]]:
-    """(kind, body) of the JSON that speaker sent. Raises BadFrame."""
+def parse(
+    data: bytes, speaker: str, before: dict[str, Any] | None = None
+) -> tuple[str, dict[str, Any]]:
+    """(kind, body) of the JSON that speaker sent. before: the body of his last beat on this
+    connection. Raises BadFrame."""
     try:
         found = json.loads(data, parse_constant=_no_number)
     except (ValueError, RecursionError) as exc:
@@ -75,7 +101,11 @@ def parse(data: bytes, speaker: str) -> tuple[str, dict[str, Any]]:
     claimed = body.get(SPEAKER[kind]) if kind in SPEAKER else speaker
     if claimed != speaker:
         raise BadFrame(f"a {kind} in the name of {str(claimed)[:200]}")
-    return kind, body
+    if found.get(CHANGES) is not True:
+        return kind, body
+    if kind != BEAT or before is None or not body.keys() <= before.keys():
+        raise BadFrame(f"changes of a {kind} that was not told")
+    return kind, {**before, **body}
 
 
 def _no_number(word: str) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from saltvirt.hatalk import frames
+from saltvirt.hatalk import frames, tls
 
 # so many frames wait at most for a slow reader; then the oldest goes
 MOST_WAITING = 4096
@@ -24,8 +23,9 @@ OnFrame = Callable[[str, str, dict[str, Any]], None]
 @dataclass(frozen=True)
 class Pace:
     """beat_s: the longest pause before it connects again. quiet_s: one that sends nothing says
-    hello. silent_s: a connection without a frame for so long is closed. connect_s: for TCP and
-    TLS."""
+    hello. silent_s: a connection without a frame for so long is closed, and one on which TLS has
+    not proven who is there. connect_s: for TCP alone: one who has a hundred to greet at once needs
+    longer for TLS."""
 
     beat_s: float = 1
     quiet_s: float = 3
@@ -37,82 +37,164 @@ class Outbox:
     """Frames that wait for one reader."""
 
     def __init__(self) -> None:
-        self.waiting: dict[str, bytes] = {}
+        self.waiting: dict[str, frames.Frame] = {}
         self.dropped = 0
         self._count = 0
-        self._some = asyncio.Event()
 
     def put(self, frame: frames.Frame) -> None:
         """Takes a frame, in the place of an older one of its slot."""
         self._count += 1
         key = frame.slot or f"#{self._count}"
         self.waiting.pop(key, None)
-        self.waiting[key] = frame.data
+        self.waiting[key] = frame
         if len(self.waiting) > MOST_WAITING:
             del self.waiting[next(iter(self.waiting))]
             self.dropped += 1
-        self._some.set()
 
-    async def take(self) -> bytes:
-        """The next frame, when there is one."""
-        while not self.waiting:
-            self._some.clear()
-            await self._some.wait()
-        return self.waiting.pop(next(iter(self.waiting)))
+    def take(self) -> frames.Frame | None:
+        """The next frame, if there is one."""
+        return self.waiting.pop(next(iter(self.waiting))) if self.waiting else None
 
 
-class Line:
-    """A connection on which the other side has proven its name. may_say: kinds that are taken."""
+class Line(asyncio.Protocol):
+    """A connection. It says what is in its outbox as soon as the other side takes it: ``say`` is
+    called when something is put there. Each word that comes is handed over at once.
+
+    may_say: the name of the other side, which it has proven, to the kinds that are taken of it;
+    what it raises ends the connection. on_life: called with that name at each frame.
+    """
 
     def __init__(
         self,
-        name: str,
-        may_say: frozenset[str],
-        streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        may_say: Callable[[str], frozenset[str]],
         pace: Pace,
         outbox: Outbox,
+        on_frame: OnFrame,
+        on_life: Callable[[str], None],
     ) -> None:
-        self.name, self.may_say, self.pace, self.outbox = name, may_say, pace, outbox
-        self._reader, self._writer = streams
+        self.name, self.pace, self.outbox = "", pace, outbox
+        self._may_say, self._on_frame, self._on_life = may_say, on_frame, on_life
+        self._taken: frozenset[str] = frozenset()
+        self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._transport: asyncio.Transport | None = None
+        self._came = bytearray()
+        self._heard_s = self._said_s = self._loop.time()
+        self._paused_s: float | None = None
+        # the last beat of each side on this connection; whether the other side takes changes
+        self._last_heard: dict[str, Any] | None = None
+        self._last_said: frames.Frame | None = None
+        self._takes_changes = False
 
-    async def run(self, on_frame: OnFrame, on_life: Callable[[], None] = lambda: None) -> None:
-        """Until the connection ends; raises what ended it. on_life: called at each frame."""
-        tasks = [asyncio.ensure_future(one) for one in (self._hear(on_frame, on_life), self._say())]
+    async def run(self) -> None:
+        """Until the connection ends; raises what ended it."""
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await self._ended
         finally:
             self.close()
-            await ended(tasks)
-        for task in tasks:
-            if not task.cancelled():
-                task.result()
 
     def close(self) -> None:
         """At once, whatever waits."""
-        with contextlib.suppress(OSError, RuntimeError):
-            self._writer.transport.abort()
+        self._end(None)
 
-    async def _hear(self, on_frame: OnFrame, on_life: Callable[[], None]) -> None:
-        while True:
-            kind, body = await asyncio.wait_for(self._next(), self.pace.silent_s)
-            on_life()
-            if kind in self.may_say:
-                on_frame(self.name, kind, body)
+    def say(self) -> None:
+        """What is in the outbox, as much as the other side takes."""
+        if self._transport is None or self._ended.done():
+            return
+        while self._paused_s is None and (frame := self.outbox.take()) is not None:
+            self._write(frame)
 
-    async def _next(self) -> tuple[str, dict[str, Any]]:
-        head = await self._reader.readexactly(frames.HEAD.size)
-        data = await self._reader.readexactly(frames.length(head))
-        return frames.parse(data, self.name)
+    def _write(self, frame: frames.Frame) -> None:
+        data = frame.data
+        if frame.body is not None:
+            data = frame.since(self._last_said) if self._takes_changes else data
+            self._last_said = frame
+        self._said_s = self._loop.time()
+        if self._transport is not None:
+            self._transport.write(data)
 
-    async def _say(self) -> None:
-        data = frames.frame(frames.HELLO, {}).data
-        while True:
-            self._writer.write(data)
-            await asyncio.wait_for(self._writer.drain(), self.pace.silent_s)
-            try:
-                data = await asyncio.wait_for(self.outbox.take(), self.pace.quiet_s)
-            except asyncio.TimeoutError:
-                data = frames.frame(frames.HELLO, {}).data
+    def _end(self, exc: Exception | None) -> None:
+        if not self._ended.done():
+            if exc is None:
+                self._ended.set_result(None)
+            else:
+                self._ended.set_exception(exc)
+                self._ended.exception()  # nobody may come to ask for it
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _look(self) -> None:
+        """That there is life on it, in both directions."""
+        if self._ended.done():
+            return
+        now_s, pace = self._loop.time(), self.pace
+        silent_s = max(now_s - self._heard_s, now_s - (self._paused_s or now_s))
+        if silent_s >= pace.silent_s:
+            self._end(TimeoutError())
+            return
+        if self._paused_s is None and now_s - self._said_s >= pace.quiet_s:
+            self._write(_HELLO)
+        self._loop.call_later(min(pace.quiet_s, pace.silent_s - silent_s), self._look)
+
+    # what asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """TLS has proven who is there."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(1, 0)
+        self.name = tls.name(transport.get_extra_info("ssl_object"))
+        try:
+            self._taken = self._may_say(self.name)
+            tune(transport.get_extra_info("socket"), self.pace)
+        except Exception as exc:
+            self._end(exc)
+            return
+        self._write(_HELLO)
+        self._look()
+        self.say()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The other side, or TLS, ended it."""
+        self._end(exc or EOFError())
+
+    def data_received(self, data: bytes) -> None:
+        """A part of one frame, or of several."""
+        came, head = self._came, frames.HEAD.size
+        came += data
+        at = 0
+        try:
+            while not self._ended.done() and len(came) - at >= head:
+                end = at + head + frames.length(bytes(came[at : at + head]))
+                if len(came) < end:
+                    break
+                self._hear(bytes(came[at + head : end]))
+                at = end
+        except Exception as exc:
+            self._end(exc)
+        del came[:at]
+
+    def _hear(self, data: bytes) -> None:
+        kind, body = frames.parse(data, self.name, self._last_heard)
+        self._heard_s = self._loop.time()
+        self._on_life(self.name)
+        if kind == frames.BEAT:
+            self._last_heard = body
+        if kind == frames.HELLO:
+            self._takes_changes = body.get(frames.CHANGES) is True
+        if kind in self._taken:
+            self._on_frame(self.name, kind, body)
+
+    def pause_writing(self) -> None:
+        """The other side is slow."""
+        self._paused_s = self._loop.time()
+
+    def resume_writing(self) -> None:
+        """It has taken what was written."""
+        self._paused_s = None
+        self.say()
+
+
+_HELLO = frames.frame(frames.HELLO, {frames.CHANGES: True})
 
 
 def tune(found: socket.socket, pace: Pace) -> None:
@@ -124,7 +206,7 @@ def words(exc: BaseException) -> str:
     """Why a connection ended, in a few words."""
     if isinstance(exc, (asyncio.TimeoutError, TimeoutError)):
         return "it was silent for too long"
-    if isinstance(exc, asyncio.IncompleteReadError):
+    if isinstance(exc, EOFError):
         return "it closed the connection"
     if isinstance(exc, ssl.SSLError):
         return f"TLS: {exc.reason or exc}"

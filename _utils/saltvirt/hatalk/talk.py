@@ -27,7 +27,7 @@ from typing import Any
 
 from saltvirt import errors, plain
 from saltvirt.hatalk import frames, tls
-from saltvirt.hatalk.line import Line, OnFrame, Outbox, Pace, ended, tune, words
+from saltvirt.hatalk.line import Line, OnFrame, Outbox, Pace, ended, words
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +47,8 @@ class Talk:
         self._called: dict[str, _Called] = {}
         self._accepted: dict[str, Line] = {}
         self._heard: dict[str, float] = {}
+        self._told: collections.deque[tuple[str, frames.Frame]] = collections.deque()
+        self._is_woken = False
         self._listener: socket.socket | None = None
         self._works: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, name="talk", daemon=True)
@@ -88,7 +90,10 @@ class Talk:
     def tell(self, name: str, frame: frames.Frame) -> None:
         """Says it to the one of that name, on the connection to it or the one that it made. To one
         that ``call`` was told of it is said later, if there is none: the newest of a slot."""
-        self._run(self._tell, name, frame)
+        self._told.append((name, frame))
+        if not self._is_woken:  # once for all that is said at one time
+            self._is_woken = True
+            self._run(self._tell_all)
 
     def heard_s(self, name: str) -> float | None:
         """For how long nothing was heard of it, on any connection; None: never."""
@@ -136,75 +141,100 @@ class Talk:
         if called is not None and called.task is not None:
             self.begin(ended([called.task]))
 
+    def _tell_all(self) -> None:
+        self._is_woken = False
+        with contextlib.suppress(IndexError):
+            while True:
+                self._tell(*self._told.popleft())
+
     def _tell(self, name: str, frame: frames.Frame) -> None:
-        accepted = self._accepted.get(name)
-        if name in self._called:
-            self._called[name].outbox.put(frame)
-        elif accepted is not None:
-            accepted.outbox.put(frame)
+        called = self._called.get(name)
+        line = called.line if called else self._accepted.get(name)
+        outbox = called.outbox if called else line.outbox if line else None
+        if outbox is not None:
+            outbox.put(frame)
+        if line is not None:
+            line.say()
 
     def lives(self, name: str) -> None:
         """Something was heard of it."""
         self._heard[name] = time.monotonic()
 
-    async def talk(self, line: Line, on_life: Callable[[], None] = lambda: None) -> None:
-        """A connection until it ends; raises what ended it."""
-
-        def alive() -> None:
-            self.lives(line.name)
-            on_life()
-
-        await line.run(self._on_frame, alive)
-
-    async def accepted(self, found: socket.socket, may_say: dict[str, frozenset[str]]) -> Line:
-        """A connection that was made to us, when the other side has proven who it is."""
+    async def serve(self, found: socket.socket, may_say: dict[str, frozenset[str]]) -> Line:
+        """A connection that was made to us, when the other side has proven who it is. It takes the
+        place of an older one of the same name."""
         try:
             context = tls.to_listen(self._own)
-            tune(found, self._pace)
-        except (OSError, errors.VirtError):
+        except errors.VirtError:
             found.close()
             raise
-        reader = asyncio.StreamReader(loop=self._loop)
-        protocol = asyncio.StreamReaderProtocol(reader, loop=self._loop)
-        transport, _ = await self._loop.connect_accepted_socket(
-            lambda: protocol,
-            found,
-            ssl=context,
-            ssl_handshake_timeout=self._pace.connect_s,
+
+        def known(name: str) -> frozenset[str]:
+            if name not in may_say:
+                who = name or "a nameless one"
+                raise frames.BadFrame(f"{who} is neither a member nor a master")
+            return may_say[name]
+
+        line = Line(known, self._pace, Outbox(), self._on_frame, self.lives)
+        await self._loop.connect_accepted_socket(
+            lambda: line, found, ssl=context, ssl_handshake_timeout=self._pace.silent_s
         )
-        name = tls.name(transport.get_extra_info("ssl_object"))
-        if name not in may_say:
-            transport.abort()
-            raise frames.BadFrame(f"{name or 'a nameless one'} is neither a member nor a master")
-        writer = asyncio.StreamWriter(transport, protocol, reader, self._loop)
-        return Line(name, may_say[name], (reader, writer), self._pace, Outbox())
+        if line.name in may_say:
+            older = self._accepted.get(line.name)
+            self._accepted[line.name] = line
+            if older is not None:
+                older.close()
+        return line
 
-    async def serve(self, line: Line) -> None:
-        """That connection until it ends; it takes the place of an older one of the same name."""
-        older = self._accepted.get(line.name)
-        self._accepted[line.name] = line
-        if older is not None:
-            older.close()
-        try:
-            await self.talk(line)
-        finally:
-            if self._accepted.get(line.name) is line:
-                del self._accepted[line.name]
+    def served(self, line: Line) -> None:
+        """That connection has ended."""
+        if self._accepted.get(line.name) is line:
+            del self._accepted[line.name]
 
-    async def connected(self, name: str, where: tuple[str, int], outbox: Outbox) -> Line:
+    async def connected(
+        self, name: str, where: tuple[str, int], outbox: Outbox, on_life: Callable[[], None]
+    ) -> Line:
         """A connection that we made, to the one of that name and no other."""
-        reader, writer = await asyncio.wait_for(
-            asyncio.open_connection(
-                *where, ssl=tls.to_connect(self._own), ssl_handshake_timeout=self._pace.connect_s
-            ),
-            self._pace.connect_s,
+
+        def expected(found: str) -> frozenset[str]:
+            if found != name:
+                raise frames.BadFrame(f"there is {found or 'a nameless one'}")
+            return frames.OF_MEMBERS
+
+        def alive(_: str) -> None:
+            self.lives(name)
+            on_life()
+
+        line = Line(expected, self._pace, outbox, self._on_frame, alive)
+        context = tls.to_connect(self._own)
+        found = await asyncio.wait_for(self._reached(where), self._pace.connect_s)
+        await self._loop.create_connection(
+            lambda: line,
+            sock=found,
+            ssl=context,
+            server_hostname=where[0],
+            ssl_handshake_timeout=self._pace.silent_s,
         )
-        tune(writer.get_extra_info("socket"), self._pace)
-        found = tls.name(writer.get_extra_info("ssl_object"))
-        if found != name:
-            writer.transport.abort()
-            raise frames.BadFrame(f"there is {found or 'a nameless one'}")
-        return Line(name, frames.OF_MEMBERS, (reader, writer), self._pace, outbox)
+        return line
+
+    async def _reached(self, where: tuple[str, int]) -> socket.socket:
+        """A connection without TLS yet, to the first of its addresses that answers."""
+        last: OSError | None = None
+        for family, kind, proto, _, address in await self._loop.getaddrinfo(
+            *where, type=socket.SOCK_STREAM
+        ):
+            found = socket.socket(family, kind, proto)
+            try:
+                found.setblocking(False)
+                await self._loop.sock_connect(found, address)
+                return found
+            except OSError as exc:
+                last = exc
+                found.close()
+            except BaseException:
+                found.close()
+                raise
+        raise last or OSError(errno.EHOSTUNREACH, "no address")
 
     @property
     def pace(self) -> Pace:
@@ -218,6 +248,7 @@ class _Called:
     def __init__(self, name: str, where: tuple[str, int], outbox: Outbox) -> None:
         self.name, self.where, self.outbox = name, where, outbox
         self.task: asyncio.Task[None] | None = None
+        self.line: Line | None = None
         self._said = ""
 
     async def keep(self, talk: Talk) -> None:
@@ -225,8 +256,8 @@ class _Called:
         while True:
             began_s = time.monotonic()
             try:
-                line = await talk.connected(self.name, self.where, self.outbox)
-                await talk.talk(line, self._alive)
+                self.line = await talk.connected(self.name, self.where, self.outbox, self._alive)
+                await self.line.run()
             except Exception as exc:  # whatever it was: it is tried again
                 self._lost(exc)
             long = time.monotonic() - began_s > talk.pace.silent_s
@@ -285,10 +316,13 @@ async def _serve(
 ) -> None:
     try:
         try:
-            line = await talk.accepted(found, may_say)
+            line = await talk.serve(found, may_say)
         finally:
             proven()
-        await talk.serve(line)
+        try:
+            await line.run()
+        finally:
+            talk.served(line)
     except Exception as exc:  # one connection: the others go on
         complained.say(who, words(exc))
 

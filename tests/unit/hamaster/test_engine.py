@@ -11,10 +11,11 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.ha import agent, agent_view
-from saltvirt.ha.facts import ArrivedCall, Beat, Call
+from saltvirt.ha.facts import ArrivedCall, Beat, Call, digest
 from saltvirt.ha.place import Room
 from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord
 from saltvirt.ha.view import Fence, FenceSeen, GuestWanted, Tied
+from saltvirt.haagent import definitions
 from saltvirt.hafence.agents import Outcome
 from saltvirt.hafence.setting import FenceSetting
 from saltvirt.hamaster import files, rooms, seen
@@ -318,16 +319,38 @@ def test_a_definition_is_kept_and_told_to_all_who_are_heard(cloud, still, opts):
     assert [kind for _, kind, _ in still.told].count("definition") == 2
 
 
-def test_what_was_told_is_told_again_one_at_a_time(opts):
+def names_of(found, definitions="", host="hv2", guests=("web1", "web2")):
+    beat = Beat(host, 1, 1, definitions=definitions)
+    return [one.name for one in found.untold(beat, guests)]
+
+
+def test_what_was_told_is_told_again_one_at_a_time_until_the_host_says_that_it_has_it(opts):
     """An agent that ended before it had written it down would never have it."""
     found = Definitions(opts)
-    assert found.untold("hv1", 1) == []
+    assert names_of(found) == []
     for name in ("web1", "web2"):
         found.take("hv1", definition(name, name))
-    told = [[one.name for one in found.untold("hv2", 1)] for _ in range(5)]
+    told = [names_of(found) for _ in range(5)]
     assert told == [["web1", "web2"], ["web1"], ["web2"], ["web1"], ["web2"]]
+    has = digest({name: one.digest for name, one in found.known.items()})
+    assert names_of(found, has) == []
+    found.take("hv1", definition("web2", "web2", "<vcpu>3</vcpu>"))
+    assert names_of(found, has) == ["web2"]
+    assert [len(names_of(found, has)) for _ in range(2)] == [1, 1]
     found.keep_only(["web2"])
-    assert [one.name for one in found.untold("hv2", 1)] == ["web2"]
+    assert names_of(found) == ["web2"]
+
+
+def test_a_host_and_a_master_agree_on_what_it_keeps(opts, tmp_path):
+    master = Definitions(opts)
+    host = definitions.Definitions(str(tmp_path / "kept"), ())
+    for name in ("web1", "web2", "old"):
+        told = definition(name, name, "<memory>1024</memory>")
+        master.take("hv1", told)
+        host.keep(definitions.parse(name, told["xml"]))
+    guests = {"web1": 1, "web2": 2}
+    assert names_of(master, host.digest(guests), guests=guests) == []
+    assert names_of(master, host.digest({"web1": 1}), guests=guests) != []
 
 
 @pytest.mark.parametrize("host, body", (

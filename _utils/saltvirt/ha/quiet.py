@@ -1,0 +1,79 @@
+"""Which guests a decision has to look at. Most run where they are to, at most times: of those it
+remembers by what it was sure of that, and looks again when any of it is another thing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from saltvirt.ha.facts import RUNNING, WORKING
+from saltvirt.ha.registry import PLACED, UP
+from saltvirt.ha.view import STARTED, Quiet
+
+if TYPE_CHECKING:
+    from saltvirt.ha.facts import Beat
+    from saltvirt.ha.registry import GuestRecord, HostRecord, Registry
+    from saltvirt.ha.view import GuestWanted, View
+
+
+def grouped(quiet: Quiet, registry: Registry, view: View) -> Quiet:
+    """The same, for these guests as they are recorded and wanted."""
+    if quiet.records is registry.guests and quiet.wanted is view.guests:
+        return quiet
+    by_host: dict[str, list[str]] = {}
+    loud = []
+    for name, wanted in view.guests.items():
+        record = registry.guests.get(name)
+        if record is not None and _is_at_peace(record, wanted):
+            by_host.setdefault(record.host, []).append(name)
+        else:
+            loud.append(name)
+    return Quiet(registry.guests, view.guests, by_host, tuple(loud))
+
+
+def looked_at(quiet: Quiet, registry: Registry, view: View) -> tuple[Quiet, set[str]]:
+    """(what it remembers now, the guests for which something may have to be done)."""
+    ranked = {name for rule in view.rules if rule.hosts for name in rule.guests}
+    names = {*quiet.loud, *(name for name in {*ranked, *view.wishes} if name in view.guests)}
+    seen = {}
+    for host, guests in quiet.by_host.items():
+        arrived = view.beats.get(host)
+        beat = arrived.beat if arrived else None
+        if beat is None or not _is_well(registry.host(host), beat, view):
+            names.update(guests)
+            continue
+        boot, there = quiet.seen.get(host, (0, None))
+        if boot != beat.boot or there is not beat.guests:
+            loud = [name for name in guests if not _runs(registry.guests[name], beat, name)]
+            names.update(loud)
+            if loud:
+                continue
+        seen[host] = beat.boot, beat.guests
+    return Quiet(quiet.records, quiet.wanted, quiet.by_host, quiet.loud, seen), names
+
+
+def _is_at_peace(record: GuestRecord, wanted: GuestWanted) -> bool:
+    """It is placed, and nothing of it is under way."""
+    if record.state != PLACED or wanted.wanted != STARTED or record.target or record.home:
+        return False
+    if record.restarts or record.relocates or record.failed or record.better:
+        return False
+    same = record.agent_silent_s == wanted.agent_silent_s
+    return same and len(record.places) == 1 and record.changed > 0
+
+
+def _is_well(record: HostRecord, beat: Beat, view: View) -> bool:
+    """Nothing is the matter with the host, by its own word."""
+    silent_s = beat.storage_silent_s or 0
+    well = record.state == UP and beat.boot == record.boot and beat.phase == WORKING
+    return well and silent_s < view.policy.storage_lost_s
+
+
+def _runs(record: GuestRecord, beat: Beat, name: str) -> bool:
+    there = beat.guests.get(name)
+    return (
+        there is not None
+        and record.boot == beat.boot
+        and there.state == RUNNING
+        and there.epoch == record.epoch
+        and not (there.trouble or there.resets)
+    )

@@ -1,0 +1,248 @@
+"""What high availability costs a master when nothing happens: the share of one core that the
+engine takes, of 100 hosts with 2,000 guests, by default.
+
+    tests/lab/lab bench ha_cost [HOSTS [GUESTS]]
+
+The real engine over real TLS, in this process; in another one something that answers as agents do:
+every host is heard by all, every guest runs, every definition is kept. What is counted is all that
+this process takes of the processor: reading, deciding, showing, and what carries its words.
+"""
+
+import contextlib
+import hashlib
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "_utils"))
+
+from saltvirt.ha import facts
+from saltvirt.ha.facts import Beat, Call, GuestThere
+from saltvirt.ha.registry import PLACED, Registry
+from saltvirt.ha.view import GuestWanted
+from saltvirt.hamaster import config, credentials, files
+from saltvirt.hamaster.definitions import Definition
+from saltvirt.hamaster.engine import Engine, World
+from saltvirt.hamaster.rooms import Rooms
+from saltvirt.hamaster.talker import AgentsTalker
+from saltvirt.hamaster.wishes import Wishes, WishStore
+from saltvirt.hatalk import frames, tls
+from saltvirt.hatalk.line import Pace
+from saltvirt.hatalk.talk import Talk
+from saltvirt.pki.authority import ca
+from saltvirt.pki.authority.store import Store
+from saltvirt.pki.common import certs
+from saltvirt.placement import policy
+from saltvirt.placement.facts import Guest, Host
+
+HOSTS, GUESTS = 100, 2000
+SECONDS, SETTLES_S = 30, 300
+
+
+class Agents:
+    """All hosts: each answers the master as its agent would, once a beat."""
+
+    def __init__(self, names, folder, trusted):
+        self.names, self.seq = names, 1
+        self.known = {}
+        self.calls, self.registries, self.digested = {}, {}, ((), "")
+        self.talks = {}
+        for name in names:
+            pairs = [tls.Pair(f"{folder}/{name}-{purpose}.crt", f"{folder}/{name}-{purpose}.key")
+                     for purpose in (certs.CLIENT, certs.SERVER)]  # fmt: skip
+            own = tls.Credentials(trusted, *pairs)
+            self.talks[name] = Talk(
+                own, lambda _, kind, body, me=name: self.hear(me, kind, body), Pace(1, 30, 120)
+            )
+
+    def listen(self):
+        return {
+            name: talk.listen("127.0.0.1", 0, (), ("salt",)) for name, talk in self.talks.items()
+        }
+
+    def hear(self, name, kind, body):
+        if kind == frames.CALL:
+            told = body["registry"]
+            self.calls[name] = Call.from_answer({**body, "registry": None}, "salt")
+            if told is not None:
+                stamp = told["term"], told["version"]
+                if stamp not in self.known:
+                    self.known = {stamp: Registry.from_answer(told, "salt")}
+                self.registries[name] = self.known[stamp]
+
+    def run(self):
+        began_s = time.monotonic()
+        while True:
+            for place, name in enumerate(self.names):
+                due_s = began_s + self.seq + place / len(self.names)
+                time.sleep(max(0, due_s - time.monotonic()))
+                beat = self.beat(name)
+                self.talks[name].tell("salt", frames.frame(frames.BEAT, beat.to_answer()))
+            self.seq += 1
+
+    def beat(self, name):
+        call = self.calls.get(name) or Call("", 0, 0, asks=False)
+        registry = self.registries.get(name) or Registry()
+        acted = replace(registry, version=min(registry.version, call.committed))
+        there = {
+            guest: GuestThere(max(1, one.epoch), facts.RUNNING)
+            for guest, one in registry.guests.items()
+            if guest.startswith(f"{name}-")
+        }
+        return Beat(
+            name, 1, self.seq, armed=True, watchdog_s=10, storage_silent_s=time.monotonic() % 1,
+            guests=there, definitions=self.digest(registry.guests),
+            term=call.term, leader=call.master, claim=call.seq, granted_s=time.monotonic() % 1,
+            stored_term=registry.term, stored=registry.version, applied=acted.version,
+        )  # fmt: skip
+
+    def digest(self, guests):
+        """Each has been told all definitions."""
+        if self.digested[0] is not guests:
+            told = {name: hashlib.sha256(xml(name).encode()).hexdigest() for name in guests}
+            self.digested = guests, facts.digest(told)
+        return self.digested[1]
+
+
+def xml(name):
+    """A guest's definition, as large as they are."""
+    disks = "".join(
+        f"<disk type='file'><source file='/srv/{name}-{n:0400}'/></disk>" for n in range(8)
+    )
+    return f"<domain><name>{name}</name><uuid>{name}</uuid><devices>{disks}</devices></domain>"
+
+
+def certificates(folder, names, opts):
+    """Of all, by one key. Returns the authority's certificate."""
+    own = credentials.ensure(opts, "salt")
+    authority, key = ca.read(Store(opts["pki_dir"]), "libvirt"), certs.new_key()
+    for name in names:
+        for purpose in (certs.CLIENT, certs.SERVER):
+            wanted = certs.Leaf(certs.subject(name), (name,), purpose, 9)
+            signer = (authority.cert, authority.key)
+            cert = certs.leaf(key.public_key(), wanted, signer, certs.utcnow())
+            (folder / f"{name}-{purpose}.crt").write_bytes(certs.cert_pem(cert))
+            (folder / f"{name}-{purpose}.key").write_bytes(certs.key_pem(key))
+    return own
+
+
+def wanted(names, guests):
+    """The guests as a person gave them, as many on each host."""
+    each = guests // len(names)
+    size = Guest("", vcpus=2, memory_kib=4 * 1024**2)
+    found = {f"{host}-{n}": GuestWanted(f"{host}-{n}", host) for host in names for n in range(each)}
+    return Wishes(guests=found, sizes=dict.fromkeys(found, size))
+
+
+class NoFences:
+    levels, seen = {}, {}
+
+    def begin(self, fence):
+        raise AssertionError(f"it fences {fence}")
+
+    def ended(self):
+        return []
+
+
+@contextlib.contextmanager
+def engine(names, guests, folder):
+    """The engine, and what its agents answer it, until the end of the block."""
+    opts = {"id": "salt_master", "cachedir": str(folder / "cache"),
+            "pki_dir": str(folder / "pki"), "virt": {"hosts": "hv*"}}  # fmt: skip
+    (folder / "pki").mkdir()
+    own = certificates(folder, names, opts)
+    argv = [sys.executable, "-m", "tests.bench.ha_cost", "agents", str(folder), own.ca, *names]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, cwd=ROOT) as agents:
+        ports = json.loads(agents.stdout.readline())
+        opts["virt"]["ha"] = {
+            # on a busy machine, too, nothing happens
+            **dict.fromkeys(("suspect_s", "feed_lease_s", "lead_lease_s"), 60),
+            "members": {name: {"address": "127.0.0.1", "port": ports[name]} for name in names},
+        }
+        wishes = WishStore(opts).change("bench", lambda _: wanted(names, guests))
+        for name in wishes.guests:
+            digest = hashlib.sha256(xml(name).encode()).hexdigest()
+            path = files.folder(opts) / "definitions" / f"{name}.json"
+            files.show(path, Definition(name, digest, xml(name)))
+        found = config.of_master(opts)
+        room = [Host(name, 64, 512 * 1024**2, types=("kvm",), arch="x86_64") for name in names]
+        rooms = Rooms(lambda _: room, names, time.monotonic)
+        rooms.look()
+        talker = AgentsTalker(found, own)
+        one = Engine(opts, found, policy.of_master(opts),
+                     World(talker, NoFences(), rooms, lambda tag, data: None))  # fmt: skip
+        talker.begin(one.inbox.hear)
+        try:
+            yield one
+        finally:
+            talker.end()
+            agents.kill()
+
+
+class Spent:
+    """What the processor did for this process, and for one of its threads."""
+
+    def __init__(self):
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        self.at_s, self.all_s = time.monotonic(), used.ru_utime + used.ru_stime
+        self.own_s = time.thread_time()
+
+
+def measured(one, seconds):
+    """(Spent before, Spent after) so many beats of the engine, in which nothing happens."""
+    spent = []
+
+    def run():
+        began_s = time.monotonic()
+        for number in range(seconds + 1):
+            time.sleep(max(0, began_s + number - time.monotonic()))
+            spent.append(Spent())
+            one.beat()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return spent[0], spent[-1]
+
+
+def settles(one, guests):
+    """Until every guest is known, and nothing is decided any more."""
+    end_s = time.monotonic() + SETTLES_S
+    while time.monotonic() < end_s:
+        one.beat()
+        time.sleep(1)
+        placed = [g for g in one.registry.guests.values() if g.state == PLACED]
+        if len(placed) == guests and one.registry.version == one.state.committed:
+            return
+    raise SystemExit(f"after {SETTLES_S} s {len(placed)} guests are placed")
+
+
+def main(words):
+    if words[:1] == ["agents"]:
+        agents = Agents(words[3:], words[1], words[2])
+        print(json.dumps(agents.listen()), flush=True)
+        agents.run()
+    hosts, guests = [int(word) for word in words] if len(words) == 2 else (HOSTS, GUESTS)
+    names = [f"hv{number:03}" for number in range(hosts)]
+    with tempfile.TemporaryDirectory() as folder, engine(names, guests, Path(folder)) as one:
+        settles(one, guests)
+        measured(one, 5)
+        version = one.registry.version
+        before, after = measured(one, SECONDS)
+        assert one.registry.version == version and one.state.leading_s is not None
+    took_s = after.at_s - before.at_s
+    every, own = after.all_s - before.all_s, after.own_s - before.own_s
+    print(f"{hosts} hosts, {guests} guests, {took_s:.0f} s in which nothing happens: "
+          f"{100 * every / took_s:.2f} % of a core; the engine {100 * own / took_s:.2f} %, "
+          f"the rest, what carries its words, {100 * (every - own) / took_s:.2f} %")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
