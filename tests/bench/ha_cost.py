@@ -17,7 +17,6 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,17 +89,15 @@ class Agents:
     def beat(self, name):
         call = self.calls.get(name) or Call("", 0, 0, asks=False)
         registry = self.registries.get(name) or Registry()
-        acted = replace(registry, version=min(registry.version, call.committed))
-        there = {
-            guest: GuestThere(max(1, one.epoch), facts.RUNNING)
-            for guest, one in registry.guests.items()
-            if guest.startswith(f"{name}-")
-        }
+        there = {}
+        while (guest := registry.guests.get(f"{name}-{len(there)}")) is not None:
+            there[f"{name}-{len(there)}"] = GuestThere(max(1, guest.epoch), facts.RUNNING)
         return Beat(
             name, 1, self.seq, armed=True, watchdog_s=10, storage_silent_s=time.monotonic() % 1,
             guests=there, definitions=self.digest(registry.guests),
             term=call.term, leader=call.master, claim=call.seq, granted_s=time.monotonic() % 1,
-            stored_term=registry.term, stored=registry.version, applied=acted.version,
+            stored_term=registry.term, stored=registry.version,
+            applied=min(registry.version, call.committed),
         )  # fmt: skip
 
     def digest(self, guests):

@@ -3,8 +3,10 @@
 import json
 import os
 import subprocess
+import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +17,18 @@ from saltvirt.ha import agent_view, facts
 from saltvirt.ha.agent_view import Kept
 from saltvirt.ha.facts import Beat, Call, Pledge, Promise
 from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord, Registry
-from saltvirt.haagent import copies, ending, inbox, kept, pools, settings, shelf, store, watchdog
+from saltvirt.haagent import (
+    copies,
+    ending,
+    inbox,
+    kept,
+    memory,
+    pools,
+    settings,
+    shelf,
+    store,
+    watchdog,
+)
 from saltvirt.haagent import guests as agent_guests
 from saltvirt.haagent.copies import PAUSED, Copies, Copy, Seen, Snapshot
 from saltvirt.haagent.definitions import Definitions
@@ -126,6 +139,33 @@ def test_the_agents_own_restart_finds_what_it_needs_and_that_of_its_host_does_no
     assert again.lease_from_s is None and again.phase == facts.RESTING
     other, leased_s = store.Store(*folders(tmp_path), "b").begin("hv1", 6)
     assert (other.believed, other.tried, leased_s) == (False, {}, None)
+
+
+def test_a_watchdog_that_was_about_to_be_opened_is_known_to_the_next_agent(tmp_path):
+    one = store.Store(*folders(tmp_path), "a")
+    state, _ = one.begin("hv1", 5)
+    one.opened = True
+    one.remember(state)
+    again, other = (store.Store(*folders(tmp_path), boot_id) for boot_id in "ab")
+    again.begin("hv1", 6)
+    assert again.opened
+    other.begin("hv1", 6)
+    assert not other.opened
+
+
+def test_nothing_of_the_agent_is_swapped_out():
+    """As it is called by the program; of a process of its own, for there is no way back."""
+    code = (
+        "from saltvirt.haagent import memory; memory.lock(); more = bytearray(8 * 1024**2);"
+        "print(open('/proc/self/status').read())"
+    )
+    folder = Path(memory.__file__).parents[2]
+    said = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True
+    )
+    found = dict(line.split(":", 1) for line in said.stdout.splitlines() if ":" in line)
+    locked, held = (int(found[key].split()[0]) for key in ("VmLck", "VmRSS"))
+    assert locked >= held - 4096 > 8192 or "may be swapped out" in said.stderr
 
 
 def test_a_renewed_boot_is_that_of_the_next_start(tmp_path):

@@ -346,6 +346,39 @@ def test_a_watchdog_is_not_fed_by_an_agent_that_comes_back_too_late(cloud, monke
     assert not cloud.start("hv1").watchdog.works
 
 
+def test_an_agent_that_is_killed_while_it_arms_leaves_a_watchdog_that_the_next_one_feeds(
+    cloud, monkeypatch
+):
+    Driver(monkeypatch)
+    (cloud.folder / "hv1").mkdir()
+    (cloud.folder / "hv1/watchdog").touch()
+    one = cloud.start("hv1")
+    until(lambda: one.copies.is_known, "libvirt")
+    cloud.kill("hv1")
+    one.state.lease_from_s = service.boottime()
+    monkeypatch.setattr(one.watchdog, "arm", lambda: None)  # it is killed before, or right after
+    one.arm()
+    assert not one.state.believed
+    again = cloud.start("hv1")
+    assert again.watchdog.works
+
+
+def test_a_watchdog_of_which_nothing_can_be_written_is_not_opened(cloud, monkeypatch):
+    Driver(monkeypatch)
+    (cloud.folder / "hv1").mkdir()
+    (cloud.folder / "hv1/watchdog").touch()
+    one = cloud.start("hv1")
+    until(lambda: one.copies.is_known, "libvirt")
+    cloud.kill("hv1")
+
+    def full(*_args, **_more):
+        raise OSError(28, "No space left on device", "runtime.json")
+
+    monkeypatch.setattr("saltvirt.haagent.store.replace", full)
+    one.arm()
+    assert not one.watchdog.works
+
+
 def test_a_watchdog_that_nobody_needs_before_it_is_known_is_put_at_rest(cloud, monkeypatch):
     """Found in a lab: it stayed armed, and the next agent, which did not know, fed it no more."""
     Driver(monkeypatch)

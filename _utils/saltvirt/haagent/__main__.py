@@ -15,7 +15,7 @@ import sys
 from typing import NoReturn
 
 from saltvirt import errors
-from saltvirt.haagent import pools, service, settings, shelf
+from saltvirt.haagent import memory, pools, service, settings, shelf
 from saltvirt.host import connection
 
 # sysexits.h: systemd does not start it again
@@ -48,6 +48,7 @@ def main(words: list[str]) -> int:
 
 def run(found: settings.AgentSettings) -> NoReturn:
     """The service until it ends; anew, in the same process, when it is told to."""
+    memory.lock()
     one = service.Service(found)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, one.on_signal)

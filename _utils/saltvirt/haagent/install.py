@@ -42,6 +42,7 @@ TimeoutStopSec=600
 OOMScoreAdjust=-1000
 Nice=-10
 LimitNOFILE=65536
+LimitMEMLOCK=infinity
 NoNewPrivileges=yes
 
 [Install]

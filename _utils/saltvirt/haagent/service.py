@@ -61,7 +61,8 @@ class Service:
         self.state, leased_s = self.store.begin(settings.host, clock())
         self.watchdog = Watchdog(settings.watchdog, self.policy.watchdog_s)
         # it feeds it while it holds the lease, whether that was before its restart or after
-        if self.state.believed and safety.lease_holds(leased_s, clock(), self.policy):
+        known = self.state.believed or self.store.opened
+        if known and safety.lease_holds(leased_s, clock(), self.policy):
             self.watchdog.arm()
         self.copies = Copies(f"{settings.run}/guests.json", self.store.boot_id, clock())
         locks = f"{guest_lock.FOLDER}/guests"
@@ -123,10 +124,13 @@ class Service:
             log.exception("a beat failed: %s", exc)
 
     def close(self) -> None:
-        """Ends what it began. The watchdog stays as it is, but for one that is armed and that the
-        next agent would not know of: none that is to run anew feeds it."""
+        """Ends what it began. The watchdog stays as it is, but for one of which nobody knows that
+        it is armed."""
         if self.ended == AGAIN and not self.state.believed:
             self.watchdog.rest()
+            self.store.opened = False
+            with contextlib.suppress(OSError):
+                self.store.remember(self.state)
         self.guests.end()
         for pool in self.pools:
             pool.end()
@@ -189,6 +193,7 @@ class Service:
             try:
                 if agent_view.is_news(self.state.kept, step.state.kept):
                     self.store.keep(step.state.kept)
+                self.store.opened = self.watchdog.works
                 self.store.remember(step.state)
                 return step
             except OSError as exc:
@@ -363,7 +368,7 @@ class Service:
             self.journal(action)
         do: dict[str, Callable[[], None]] = {
             agent_view.FEED: self.watchdog.feed,
-            agent_view.ARM: self.watchdog.arm,
+            agent_view.ARM: self.arm,
             agent_view.DISARM: self.watchdog.rest,
             agent_view.START: lambda: self.guests.start(action.guest, action.epoch),
             agent_view.ADOPT: lambda: self.guests.adopt(action.guest, action.epoch),
@@ -377,6 +382,17 @@ class Service:
             agent_view.RENEW: self.renew,
         }
         do[action.kind]()
+
+    def arm(self) -> None:
+        """Arms the watchdog. That is written down before: the agent may be killed right then, and
+        the next one is to feed it."""
+        self.store.opened = True
+        try:
+            self.store.remember(self.state)
+        except OSError as exc:
+            self.say(f"the watchdog is not armed: cannot write {exc.filename}: {exc.strerror}")
+            return
+        self.watchdog.arm()
 
     def end(self, how: str) -> None:
         """It has ended."""

@@ -46,7 +46,7 @@ class BootFile(Fact):
 @dataclass(frozen=True)
 class Runtime(Fact):
     """Of an AgentState what outlives the agent, but not its host. lease_from_s: as there, by the
-    clock of this boot."""
+    clock of this boot. opened: its watchdog is open, or was about to be."""
 
     boot_id: str
     boot: int
@@ -57,16 +57,18 @@ class Runtime(Fact):
     phase: str = WORKING
     phase_seq: int = 0
     lease_from_s: float | None = None
+    opened: bool = False
 
 
 class Store:
     """The agent's files. state: a folder on the disk; run: one in memory. boot_id: of this run of
-    the kernel."""
+    the kernel. opened: see Runtime; what ``remember`` is to write."""
 
     def __init__(self, state: str, run: str, boot_id: str) -> None:
         self.state_folder, self.run_folder, self.boot_id = state, run, boot_id
         for folder in (state, run):
             os.makedirs(folder, 0o700, exist_ok=True)
+        self.opened = False
         self._lock: int | None = None
         self._runtime: Runtime | None = None
 
@@ -96,7 +98,7 @@ class Store:
             return state, None
         shared = ("seq", "believed", "unpledged", "tried", "phase", "phase_seq")
         before = dataclasses.replace(state, **{name: getattr(old, name) for name in shared})
-        self._runtime = old
+        self._runtime, self.opened = old, old.opened
         return before.begun(now_s), old.lease_from_s
 
     def keep(self, kept: Kept) -> None:
@@ -106,8 +108,10 @@ class Store:
     def remember(self, state: AgentState) -> None:
         """What the agent's restart must find. Raises OSError where something has changed that it
         must."""
-        names = [one.name for one in dataclasses.fields(Runtime) if one.name != "boot_id"]
-        new = Runtime(self.boot_id, **{name: getattr(state, name) for name in names})
+        ours = ("boot_id", "opened")
+        names = [one.name for one in dataclasses.fields(Runtime) if one.name not in ours]
+        told = {name: getattr(state, name) for name in names}
+        new = Runtime(self.boot_id, **told, opened=self.opened)
         old = self._runtime
         try:
             replace(self._runtime_path, _text(new), durable=False)
