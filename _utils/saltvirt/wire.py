@@ -25,6 +25,7 @@ Mark = Annotated[int, 2**64]
 # the types that a field can have, as a person calls them
 _WORDS = {str: "text", bool: "true or false", int: "a number from 0", float: "a number from 0"}
 
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 _SELDOM, _UNTOLD = "seldom", "untold"
 
 Reader = Callable[[Any], Any]
@@ -142,6 +143,8 @@ def misfit(data: object, fact: type[Fact]) -> str | None:
 
 
 def _plain(value: object) -> object:
+    if type(value) in _SCALARS:
+        return value
     if isinstance(value, Fact):
         return value.to_answer()
     if isinstance(value, dict):

@@ -74,7 +74,7 @@ def frame(kind: str, body: dict[str, Any]) -> Frame:
 
 
 def _packed(told: dict[str, Any]) -> bytes:
-    data = json.dumps(told, separators=(",", ":")).encode()
+    data = _ENCODER.encode(told).encode()
     return HEAD.pack(len(data)) + data
 
 
@@ -92,7 +92,7 @@ def parse(
     """(kind, body) of the JSON that speaker sent. before: the body of his last beat on this
     connection. Raises BadFrame."""
     try:
-        found = json.loads(data, parse_constant=_no_number)
+        found = _DECODER.decode(data.decode())
     except (ValueError, RecursionError) as exc:
         raise BadFrame(f"no JSON: {plain.line(exc, 2000)[:200]}") from exc
     kind, body = (found.get("kind"), found.get("body")) if isinstance(found, dict) else (None, None)
@@ -110,3 +110,8 @@ def parse(
 
 def _no_number(word: str) -> None:
     raise ValueError(f"{word} is no number")
+
+
+# made once: there are hundreds of frames a second
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+_DECODER = json.JSONDecoder(parse_constant=_no_number)
