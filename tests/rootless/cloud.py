@@ -110,9 +110,14 @@ class Cloud:
             **_QUIET, "timeout": 15, "gather_job_timeout": 10, "worker_threads": 3,
             "auto_accept": True, "fileserver_list_cache_time": 20,
             **(self.by_gitfs() if self.way == "sync" else {}),
-            "virt": {"hosts": "hv*", "placement": ROOMY},
+            "virt": {"hosts": "hv*", "placement": ROOMY, "backup": self.backups()},
             "pytest-master": {"log": {"disabled": True}},
         }  # fmt: skip
+
+    def backups(self):
+        """What of the master's configuration is of backups: their folder is ``root / "vault"``."""
+        vault = {"host": HOSTS[1], "folder": str(self.root / "vault")}
+        return {"targets": {"vault": vault}, "retention": {"last": 1}}
 
     def by_gitfs(self):
         """What of the master's configuration serves Salt Virt."""

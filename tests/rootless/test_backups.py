@@ -1,0 +1,61 @@
+"""``salt-run virt.backup_prune`` and ``virt.backup_verify`` as they are typed, over a real master and
+the minion that has the target."""
+
+import json
+
+import pytest
+
+from tests.functional.backed_up import UUID, Guest
+
+
+@pytest.fixture
+def guest(cloud):
+    """Two backups on each other, and one by itself."""
+    found = Guest(cloud.root / "vault")
+    for number in (1, 2):
+        found.write(number, number)
+        found.back_up()
+    found.back_up(whole=True)
+    yield found
+    found.target.folder.remove(UUID)
+
+
+def test_read_back_and_removed(cloud, guest):
+    made = sorted(guest.images)
+    code, lines = cloud.typed("virt.backup_verify", "web1")
+    assert code == 0
+    assert lines[-5:] == [
+        "3 backups at vault read back: all good",
+        "guest  backup                            found",
+        *(f"web1   {one}  good" for one in made),
+    ]
+    code, lines = cloud.typed("virt.backup_prune", test=True)
+    assert (code, lines[0]) == (0, "2 backups would be removed from vault; 1 stay")
+    assert sorted(guest.target.stock(UUID).good) == made
+    told = cloud.run("virt.backup_prune")
+    assert told["vault"]["changes"] == {"web1": {"removed": made[1::-1]}}
+    assert json.dumps(told)
+    assert guest.target.stock(UUID).good == made[2:]
+
+
+def test_a_broken_one_is_exit_code_1(cloud, guest):
+    path = guest.target.folder.path(UUID, max(guest.images), "vda.qcow2")
+    with open(path, "r+b") as file:
+        data = file.read()
+        file.seek(data.index(b"\1" * 65536))
+        file.write(b"\7")
+    code, lines = cloud.typed("virt.backup_verify", "web1", "latest")
+    assert code == 1
+    assert "1 backup at vault read back: 1 not good" in lines
+    assert "are others than were read" in lines[-1]
+    code, lines = cloud.typed("virt.backup_verify", "web1", "99")
+    assert (code, len(lines)) == (1, 2)
+    assert "there is no backup '99' of it" in lines[-1]
+
+
+def test_the_same_on_the_targets_machine(cloud, guest):
+    found = cloud.call("hv2", "virt.backup_verify", guest.target.folder.root, "web1", "latest")
+    assert [one["wrong"] for one in found["backups"]] == [None]
+    done = cloud.called("hv2", "virt.backup_prune", "/nonexistent", "{last: 1}")
+    assert done.returncode == 1
+    assert "the folder /nonexistent cannot be used" in done.stdout + done.stderr
