@@ -231,6 +231,16 @@ class Host:
     def delete_snapshots(self, test=False, **_more):
         return {**self.revert_snapshot(test=test), "deleted": {"s1": True, "s2": True}}
 
+    def backup_prune(self, **_more):
+        backups = [{"ident": "000001-20261123T155220Z-00000001", "stays": False, "why": "no rule"}]
+        about = {"uuid": "u", "guest": "web1", "backups": backups, "trouble": None}
+        return {"guests": [about], "images": ["x.raw"]}
+
+    def backup_verify(self, **_more):
+        found = {"when": "2026-11-23T15:52:20Z", "disks": ["vda"], "broken": {}}
+        about = {"uuid": "u", "ident": "000001-20261123T155220Z-00000001", "guest": "web1"}
+        return {"backups": [{**about, "verified": found, "trouble": None, "wrong": None}]}
+
     def storage_users(self, places=None, **_more):
         return dict.fromkeys(places or {})
 
@@ -339,12 +349,14 @@ VERBS = {
     "ha_arm": ({}, ()), "ha_disarm": ({}, ()), "ha_status": ({}, ()),
     "ha_confirm_off": ({"host": "hv2"}, ()), "ha_simulate": ({"lose": "hv1"}, ()),
     "fence": ({"host": "hv1", "test": True}, ()),
+    "backup_prune": ({}, ()), "backup_prune_test": ({"name": "web1", "test": True}, ()),
+    "backup_verify": ({}, ()),
     "certs": ({}, ()), "rotate_ca": ({}, ()), "revoke": ({"host": "hv1"}, ()),
 }  # fmt: skip
 RUNNERS = {
     "virt": ("query", "list", "host_info", "versions", "next_host", "explain", "capacity", "init",
              "vm_info", "where"),
-    "virt_deploy": ("deployed",),
+    "virt_backup_keep": ("backup_prune", "backup_verify"), "virt_deploy": ("deployed",),
     "virt_ha": ("ha_enable", "ha_disable", "ha_ignore", "ha_move", "ha_setup", "ha_rule",
                 "ha_arm", "ha_disarm", "ha_status", "ha_confirm_off", "ha_simulate", "fence"),
     "virt_migrate": ("migrate", "evacuate", "restore", "rebalance", "migratable", "migrate_abort",
@@ -422,6 +434,7 @@ def call(tmp_path, monkeypatch, modules, real, pairs):  # noqa: F811
             **base, "pki_dir": str(root / "pki"), "cachedir": str(root / "cache"), "user": "root",
             "sock_dir": str(root / "sock"), "conf_file": str(root / "master"),
             "virt": {"hosts": "hv*", "queue_timeout": 1,
+                     "backup": {"targets": {"vault": {"host": "hv1", "folder": "/b"}}},
                      "placement": {"reserved_memory_kib": 0, "reserved_disk_bytes": 0},
                      "ha": {"members": {"hv2": "10.9.0.2", "hv1": {
                          "address": "10.9.0.1", "fences": [{"agent": "fence_none"}]}}}},

@@ -53,7 +53,7 @@ class BackupPolicy:
     default: str | None = None
     at_once_per_host: int = 1
 
-    def target(self, name: str | None = None) -> TargetPolicy:
+    def target(self, name: object = None) -> TargetPolicy:
         """The target of that name, or the one that is meant without.
 
         Raises NotFound, InvalidInput.
@@ -63,7 +63,7 @@ class BackupPolicy:
         wanted = self.default if name is None else name
         if wanted is None:
             raise InvalidInput(f"say to which target: {', '.join(sorted(self.targets))}")
-        if wanted not in self.targets:
+        if not isinstance(wanted, str) or wanted not in self.targets:
             known = ", ".join(sorted(self.targets))
             raise NotFound(f"there is no target {units.shown(wanted)} for backups; known: {known}")
         return self.targets[wanted]

@@ -43,8 +43,9 @@ def test_the_target_that_is_meant():
     assert read(targets=both, target="other").target().name == "other"
     with pytest.raises(InvalidInput, match="say to which target: other, vault"):
         read(targets=both).target()
-    with pytest.raises(NotFound, match="no target 'valt' for backups; known: other, vault"):
-        read(targets=both).target("valt")
+    for wrong in ("valt", "", ["vault"], {}, 7):
+        with pytest.raises(NotFound, match=r"there is no target .* for backups; known: other, va"):
+            read(targets=both).target(wrong)
 
 
 @pytest.mark.parametrize(
