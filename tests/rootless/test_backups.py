@@ -1,4 +1,4 @@
-"""``salt-run virt.backup_prune`` and ``virt.backup_verify`` as they are typed, on a real master, with
+"""``salt-run virt.backup_prune`` and ``virt.backup_verify`` as they are typed: a real master, and
 the minion that has the target."""
 
 import json
