@@ -12,7 +12,7 @@ from tests.ha import random as runs
 WITHOUT = {
     "lease_holds": True, "enough_acknowledge": True, "may_acknowledge": True, "may_disarm": True,
     "must_kill": False, "is_given_up": False, "does_not_hear": True, "may_grant": True,
-    "may_start": True, "leads": True, "is_enough": True,
+    "lead_is_over": True, "may_start": True, "leads": True, "is_enough": True,
     "may_master_acknowledge": True, "fences_left": True, "is_at_rest": False, "fence_proves": True,
     "watchdog_proves": True, "boot_proves": True, "is_released": True, "is_gone": True,
     "is_over": True, "may_place": True, "lease_proves": True,

@@ -50,13 +50,57 @@ def draw(seed, trap=0.5):
     steps = [
         [cut for one in step for cut in _cuts(rng, one, list(hosts), masters)] for step in steps
     ]
-    return {
+    data = {
         "seed": seed, "hosts": hosts, "guests": guests, "masters": masters,
         "max_fences": rng.choice((1, 2, 2)), "commands": steps,
         "shutdown_policy": rng.choice(("freeze", "failover", "migrate", "conditional")),
         "says": "only masters" if only_masters else "",
         "impatient": len(masters) > 1 and rng.random() < 0.4,
     }  # fmt: skip
+    more = random.Random(f"{seed}, and more")
+    if len(masters) > 1 and not only_masters and more.random() < trap / 2:
+        if more.random() < 0.5:
+            data |= {"suspect_s": 3, "lead_lease_s": 30, "impatient": True}
+            steps.append(_long_lead(more, list(hosts), masters))
+        else:
+            steps.append(_comes_back(more, list(hosts), masters))
+    return data
+
+
+def _whole(hosts, masters):
+    """All that was broken before is whole again."""
+    for what in ("network", "storage", "heartbeat", "watchdog", "power"):
+        yield from (f"{what} {one} on" for one in hosts)
+    yield from (f"hang {one} off" for one in hosts)
+    yield from (f"maintenance {one} off" for one in hosts)
+    yield from (f"network {one} on" for one in masters)
+    yield from (f"master {one} start" for one in masters)
+    yield from ("heal", "ha arm", "delay 40")
+    yield from (f"agent {one} start" for one in hosts)
+    yield "delay 60"
+
+
+def _long_lead(rng, hosts, masters):
+    """The lead is granted for longer than it takes to give up a host. The one who leads reaches one
+    host alone, while the others would follow another master."""
+    host = rng.choice(hosts)
+    first, second = rng.sample(masters, 2)
+    others = [one for one in hosts if one != host]
+    cuts = [f"cut {host} {one}" for one in (*others, second)]
+    cuts += [f"cut {first} {one}" for one in (*others, second)]
+    off = [f"{what} {one} off" for what in ("bmc", "heartbeat") for one in hosts]
+    return [*_whole(hosts, masters), *off, *cuts, "delay 75"]
+
+
+def _comes_back(rng, hosts, masters):
+    """One who led is cut off; another leads and decides; that one dies, and the first is back with
+    what it knew."""
+    first, second = rng.sample(masters, 2)
+    off = [f"power {rng.choice(hosts)} off"] if rng.random() < 0.5 else []
+    cuts = [f"cut {first} {one}" for one in (*hosts, second)]
+    return [*_whole(hosts, masters), *cuts, "delay 25", *off, "guest g1 crash", "delay 60",
+            f"master {second} stop", f"delay {rng.choice((1, 9, 15))}", "heal", "delay 20",
+            "guest g1 crash", "delay 75"]  # fmt: skip
 
 
 def _cuts(rng, command, hosts, masters):
@@ -85,9 +129,10 @@ def _trap(rng, hosts, masters):
         return _no_watchdog(host, hosts)
     if kind < 0.25:  # it said that its guests wait for it, and then nothing is heard of it
         return [f"agent {host} stop", "delay 8", f"network {host} off", "delay 40"]
-    if kind < 0.35:  # the masters alone do not hear it
+    if kind < 0.35:  # the masters alone do not hear it, and all else is well
         boards = [f"bmc {one} off" for one in hosts]
-        return [*boards, *(f"cut {host} {one}" for one in masters), "delay 75"]
+        cuts = [f"cut {host} {one}" for one in masters]
+        return [*_whole(hosts, masters), *boards, *cuts, "delay 75"]
     if len(masters) > 1 and rng.random() < 0.4:
         return _deposed(rng, host, hosts, masters)
     silence = [f"heartbeat {one} off" for one in hosts if rng.random() < 0.9]

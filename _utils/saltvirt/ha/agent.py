@@ -106,7 +106,9 @@ def _follow(state: AgentState, view: AgentView, now_s: float, policy: HaPolicy) 
             continue
         if not call.asks:
             continue
-        if not safety.may_grant(call, kept.term, kept.leader, granted_s, policy):
+        if not safety.may_grant(call, kept.term, kept.leader):
+            continue
+        if not safety.lead_is_over(call, kept.leader, granted_s, policy):
             continue
         kept = replace(kept, term=call.term, leader=call.master, claim=call.seq)
         state.kept, state.granted_s = kept, now_s

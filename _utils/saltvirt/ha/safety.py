@@ -61,11 +61,14 @@ def does_not_hear(silent_s: float, policy: HaPolicy) -> bool:
     return silent_s >= policy.suspect_s
 
 
-def may_grant(call: Call, term: int, leader: str, granted_s: float, policy: HaPolicy) -> bool:
-    """An agent grants the lead to one master in a term, and to another only when the time that it
-    has granted to the first has passed."""
-    if call.term <= term:
-        return call.term == term and call.master == leader
+def may_grant(call: Call, term: int, leader: str) -> bool:
+    """An agent grants the lead to one master in a term, and never in an older term than before."""
+    return call.term > term or (call.term == term and call.master == leader)
+
+
+def lead_is_over(call: Call, leader: str, granted_s: float, policy: HaPolicy) -> bool:
+    """An agent grants the lead to another master only when the time that it has granted to the
+    first has passed."""
     return leader in ("", call.master) or granted_s >= policy.lead_lease_s
 
 
