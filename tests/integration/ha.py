@@ -109,20 +109,25 @@ class HaCloud:
     def is_on(self, host):
         return self.lab.machine(host).leader() is not None
 
-    def where(self, name):
-        """The hosts on which libvirt runs it."""
+    def where(self, name, states=""):
+        """The hosts on which it is alive. states: those alone, as options of virsh list."""
         found = []
         for host in filter(self.is_on, self.lab.hosts):
-            running = self.lab.exec(host, "virsh list --name", check=False).stdout.split()
+            listed = f"virsh list --name {states}"
+            running = self.lab.exec(host, listed, check=False).stdout.split()
             found += [host] if name in running else []
         return found
+
+    def runs(self, name):
+        """The hosts on which libvirt says running: of one that is being started it does not."""
+        return self.where(name, "--state-running")
 
     def comes_elsewhere(self, name, source, timeout_s):
         """Seconds until it runs on another host than source."""
         began = time.monotonic()
 
         def there():
-            return [host for host in self.where(name) if host != source]
+            return [host for host in self.runs(name) if host != source]
 
         self.lab.wait(there, f"{name} runs elsewhere", timeout_s, 0.3)
         return time.monotonic() - began
@@ -200,7 +205,6 @@ class Counting(HaCloud):
     def lost(self, host, timeout_s=60):
         """It runs elsewhere, once more."""
         self.comes_elsewhere(NAME, host, timeout_s)
-        # libvirt has one that it cannot start, too, until QEMU says that its disk is locked
         self.lab.wait(self.is_placed, f"{NAME} is placed", LOCKED_S)
         self.starts += 1
         assert self.wrote_alone() != host

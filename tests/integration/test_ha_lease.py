@@ -41,8 +41,8 @@ def host(cloud):
     yield cloud.wrote_alone()
     for one in cloud.lab.hosts:
         cloud.lab.heal(one)
-        cloud.lab.exec(one, "nft delete table inet silent 2>/dev/null", check=False)
         cloud.back(one)
+        cloud.lab.exec(one, "nft delete table inet silent 2>/dev/null", check=False)
 
 
 def test_a_power_cut(cloud, host):
@@ -75,7 +75,7 @@ def test_a_silent_host_that_writes_keeps_its_guest(cloud, host):
     lab.exec(host, ["nft", "-f", "-"], input=SILENT)
     began = time.monotonic()
     while time.monotonic() - began < 75:
-        assert cloud.where(NAME) == [host]
+        assert cloud.runs(NAME) == [host]
         time.sleep(2)
     found = cloud.status()[1]
     assert found["hosts"][host]["state"] == "fencing"
