@@ -89,7 +89,9 @@ def ha_fence(agent, options=None, password_file=None, action="status"):
 
         salt hyper2 virt.ha_fence fence_ipmilan '{ip: 10.9.0.1, username: salt}' /etc/salt/bmc1
     """
-    told = {**(options or {}), **({"password_file": password_file} if password_file else {})}
+    told = dict(setting.mapping(options or {}, "options", None))
+    if password_file:
+        told["password_file"] = password_file
     found = setting.parse("virt.ha_fence", {"agent": agent, "options": told})
     if action not in ("status", "off"):
         raise errors.InvalidInput("action must be status or off")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from saltvirt import errors
+from saltvirt.backuphost import receive
 from saltvirt.backuphost.folder import Busy, Folder
 from saltvirt.backups import chains, record
 from saltvirt.backups.marks import Verified
@@ -245,6 +246,13 @@ def test_what_cannot_be_a_targets_folder(tmp_path):
                         ("open", "others can write"), ("link", "is no folder")):  # fmt: skip
         with pytest.raises(errors.InvalidInput, match=words):
             Folder(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("folder", [0, None, b"/srv", ["/srv"], {"": None}, "", "srv/backup"])
+@pytest.mark.parametrize("mounted", [True, False])
+def test_a_targets_folder_is_an_absolute_path(folder, mounted):
+    with pytest.raises(errors.InvalidInput, match="folder must be an absolute path, not "):
+        receive.opened(folder, mounted)
 
 
 def test_removing_takes_a_link_and_not_what_it_names(guest, tmp_path):

@@ -274,6 +274,12 @@ def test_a_disk_that_two_guests_share_on_purpose_may_grow_and_another_not(conn):
 # -- what the runner asks of a host, and what it tells -------------------------------------------
 
 
+@pytest.mark.parametrize("options", ["-1G", 7, [None], ["ip"]])
+def test_what_a_fence_agent_is_told_is_a_mapping(virt, options):
+    with pytest.raises(errors.InvalidInput, match="options must be a mapping, not "):
+        virt["virt.ha_fence"]("fence_ipmilan", options, "/etc/salt/bmc1")
+
+
 def test_who_uses_what_lies_on_shared_storage(virt, conn):
     places = {"/guest/diskimage1": {"path": "/guest/diskimage1"}, "/free": {"path": "/free"}}
     found = virt["virt.storage_users"](places)

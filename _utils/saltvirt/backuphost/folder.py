@@ -28,12 +28,19 @@ class Busy(errors.OperationFailed):
     """Somebody else is at work there."""
 
 
+def absolute(folder: object) -> str:
+    """The folder as a person named it. Raises InvalidInput where it is no absolute path."""
+    if not isinstance(folder, str) or not folder.startswith("/"):
+        raise errors.InvalidInput(f"folder must be an absolute path, not {shown(folder)}")
+    return folder
+
+
 class Folder:
     """One folder and all below it. Raises InvalidInput where it is missing, a link or no folder,
     or where others could write to it."""
 
     def __init__(self, root: str) -> None:
-        self.root = root
+        self.root = absolute(root)
         try:
             found = os.lstat(root)
         except (OSError, ValueError) as exc:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltvirt import errors, program
+from saltvirt.backuphost import folder as folders
 from saltvirt.backuphost import pull
 from saltvirt.backuphost.target import NewBackup, Target
 from saltvirt.backups import chains, ident, record
@@ -41,7 +42,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 def opened(folder: str, mounted: bool) -> Target:
     """The target in a folder. mounted: it has to be a mount point. Raises InvalidInput."""
-    if mounted and not os.path.ismount(folder):
+    if mounted and not os.path.ismount(folders.absolute(folder)):
         raise errors.InvalidInput(f"{folder} is not mounted: backups are not written below it")
     return Target(folder)
 
