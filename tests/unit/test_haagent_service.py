@@ -13,6 +13,8 @@ from saltvirt.ha import agent_view, decide, facts, view
 from saltvirt.ha.facts import ArrivedBeat, Beat
 from saltvirt.haagent import service, settings
 from saltvirt.haagent.copies import Copy
+from saltvirt.hafence.agents import Outcome
+from saltvirt.hafence.setting import FenceAsked, FenceSetting
 from saltvirt.hatalk import frames, tls
 from saltvirt.hatalk.line import Pace
 from saltvirt.hatalk.talk import Talk
@@ -39,6 +41,7 @@ class Master:
     def __init__(self, own, ports):
         self.beats, self.journal, self.definitions = {}, [], {}
         self.wanted, self.fences, self.armed, self.levels = {}, {}, True, 1
+        self.proves, self.call, self.fenced = True, None, []
         self.state = view.begun("salt", view.MasterKept(), service.boottime())
         self.talk = Talk(own, self.on_frame, Pace(0.2, 0.7, 3, 1))
         for name, port in ports.items():
@@ -57,16 +60,18 @@ class Master:
                 self.talk.tell(host, frames.frame(kind, body))
         elif kind == frames.JOURNAL:
             self.journal.append((name, body["action"]))
+        elif kind == frames.FENCED:
+            self.fenced.append((name, body))
 
     def run(self):
         while not self.ends.wait(0.2):
             decision = decide.decide(self.view(), self.state, service.boottime())
-            self.state = decision.state
+            self.state, self.call = decision.state, decision.call
             for host in HOSTS:
                 last = self.beats.get(host)
                 call = decide.spared(decision.call, last.beat if last else None)
                 self.talk.tell(host, frames.frame(frames.CALL, call.to_answer()))
-            for fence in decision.fences:
+            for fence in decision.fences if self.proves else ():
                 self.fences = {**self.fences, fence.host: view.FenceSeen(fence.attempt, view.OFF)}
 
     def view(self):
@@ -259,6 +264,31 @@ def test_a_guest_whose_lease_nobody_gets_stays_where_it_is(three, monkeypatch):
     for one in three.agents.values():
         assert one.copies.leases() == {}
     assert len(tried) <= before + 1
+
+
+def test_a_host_runs_a_fence_for_the_master_while_that_gives_the_other_up(three):
+    ran, other = [], three.agents["hv2"]
+    other.fencing._off = lambda fence: ran.append(fence) or Outcome("off")
+
+    def asks(attempt):
+        before, fence = len(three.master.fenced), FenceSetting("fence_x", {"ip": "10.0.0.1"})
+        asked = FenceAsked("hv1", attempt, fence).to_answer()
+        three.master.talk.tell("hv2", frames.frame(frames.FENCE, asked))
+        until(lambda: len(three.master.fenced) > before, "how it ended")
+        return three.master.fenced[-1]
+
+    running(three, "hv1")
+    three.master.proves, three.master.wanted = False, wanted("hv1")
+    until(lambda: three.master.place() == ("placed", "hv1"), "it is placed")
+    name, told = asks("1.1.0")
+    assert (name, told["state"]) == ("hv2", "timed out") and ran == []
+    three.kill("hv1")
+    until(lambda: "hv1" in three.master.call.ballots, "it is to be given up")
+    ballot = three.master.call.ballots["hv1"]
+    until(lambda: other.inbox.calls["salt"].call.ballots, "the others know")
+    name, told = asks(f"{ballot.term}.{ballot.ballot}.3")
+    assert (name, told["host"], told["state"]) == ("hv2", "hv1", "off")
+    assert told["attempt"] == f"{ballot.term}.{ballot.ballot}.3" and len(ran) == 1
 
 
 def test_a_guest_that_is_given_to_a_cloud_at_work_runs_on_where_it_is(three):
