@@ -150,7 +150,7 @@ def test_a_watchdog_that_does_nothing_is_nothing(alone):
 def test_a_full_storage_is_told_from_one_that_failed(alone):
     small = alone.folder / "small"
     small.mkdir()
-    mount = f"nsenter -t {alone.child()} -m mount -t tmpfs -o size=2m none {small}"
+    mount = f"nsenter -t {alone.child()} -m mount -t tmpfs -o size=256k none {small}"
     subprocess.run(mount.split(), check=True)
     alone.runs(WRITES, disk=str(small / "disk.raw"))
     alone.ails(facts.FULL, "no space is left for hda")
