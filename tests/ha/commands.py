@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from saltvirt.ha import facts, reserve, view
 from saltvirt.ha.facts import OFF, RUNNING
+from saltvirt.ha.registry import Wished
 from tests.ha.scenario import MASTER, BadScenario, guest, switch
 from tests.ha.world import Copy, World
 
@@ -137,12 +138,19 @@ def _master(world, *words):
         master.stop()
     if to == "forget":
         master.kept = view.MasterKept()
+        master.file, master.offers = Wished(), ()
     if to == "start":
         master.start()
     elif to in ("restart", "forget"):
         world.at(1, master.start)
     elif to != "stop":
         raise BadScenario(f"master {to}: stop, start, restart or forget")
+
+
+def _say(world, name):
+    """What persons want now is said at that master, whoever leads."""
+    if world.shares:
+        world.masters[name].hear_a_person()
 
 
 def _maintenance(world, name, to):
@@ -218,5 +226,5 @@ COMMANDS = {
     "power": _power, "network": _network, "storage": _storage, "bmc": _bmc, "watchdog": _watchdog,
     "cut": _cut, "heal": _heal, "shutdown": _shutdown, "reboot": _reboot, "agent": _agent,
     "master": _master, "maintenance": _maintenance, "hang": _hang, "heartbeat": _heartbeat,
-    "confirm": _confirm, "guest": _guest, "ha": _ha, "clock": _clock,
+    "say": _say, "confirm": _confirm, "guest": _guest, "ha": _ha, "clock": _clock,
 }  # fmt: skip

@@ -98,9 +98,10 @@ def _comes_back(rng, hosts, masters):
     first, second = rng.sample(masters, 2)
     off = [f"power {rng.choice(hosts)} off"] if rng.random() < 0.5 else []
     cuts = [f"cut {first} {one}" for one in (*hosts, second)]
-    return [*_whole(hosts, masters), *cuts, "delay 25", *off, "guest g1 crash", "delay 60",
-            f"master {second} stop", f"delay {rng.choice((1, 9, 15))}", "heal", "delay 20",
-            "guest g1 crash", "delay 75"]  # fmt: skip
+    said = ["guest g1 stopped", "delay 2", f"say {first}", "delay 12", "guest g1 started"]
+    return [*_whole(hosts, masters), *cuts, "delay 25", *off, "guest g1 crash", "delay 30", *said,
+            "delay 30", f"master {second} stop", f"delay {rng.choice((1, 9, 15))}", "heal",
+            "delay 20", "guest g1 crash", "delay 75"]  # fmt: skip
 
 
 def _cuts(rng, command, hosts, masters):

@@ -9,7 +9,7 @@ import heapq
 import random
 from dataclasses import dataclass, replace
 
-from saltvirt.ha import agent, agent_known, agent_view, decide, view
+from saltvirt.ha import agent, agent_known, agent_view, decide, lead, view, wished
 from saltvirt.ha.facts import (
     ALIVE,
     CRASHED,
@@ -23,6 +23,7 @@ from saltvirt.ha.facts import (
     ArrivedCall,
     GuestThere,
 )
+from saltvirt.ha.registry import Wished
 from saltvirt.placement.facts import Host as Room
 
 # how long things take, in seconds
@@ -90,6 +91,8 @@ class Master(Machine):
         super().__init__(world, name)
         self.kept, self.state = view.MasterKept(), None
         self.running, self.wanted = 0, {}
+        # of several: what its file says (a number of World.said), what of it is not agreed on yet
+        self.file, self.offers = Wished(), ()
 
     def start(self):
         if self.state is None:
@@ -110,7 +113,12 @@ class Master(Machine):
         world = self.world
         world.at(world.policy.beat_s / self.rate, self.tick, running)
         self.receive()
-        decision = decide.decide(self.view(), self.state, self.now())
+        if world.shares:
+            self.listen()
+        seen = self.view()
+        decision = decide.decide(seen, self.state, self.now())
+        if decision.decided and world.shares:
+            world.acts(self.name, seen)
         self.state = decision.state
         self.kept = decision.state.kept
         for one in decision.decided:
@@ -121,6 +129,30 @@ class Master(Machine):
         for fence in decision.fences:
             world.hosts[fence.host].fence(fence, self.name)
 
+    def listen(self):
+        """To a person, who goes to the one who leads, and to what others have agreed on."""
+        agreed, told = self.state.kept.registry.wished, [Wished()]
+        told += [at[1].wished for (kind, _), at in self.arrived.items() if kind == "beat"]
+        leads = self.state.leading_s is not None
+        if leads and lead.is_settled(self.state):
+            told.append(agreed)
+        news = max((one for one in told if one.text), key=lambda one: one.stamp, default=Wished())
+        self.file, self.offers, lost = wished.learned(self.file, self.offers, news)
+        self.world.given_up += lost
+        last = str(len(self.world.said) - 1)
+        if leads and self.state.ready and last not in (self.file.text, agreed.text):
+            self.hear_a_person()
+
+    def hear_a_person(self):
+        self.file = replace(self.file, text=str(len(self.world.said) - 1))
+        self.offers = (*self.offers, wished.digest(self.file.text))
+
+    def acted_by(self):
+        """What it acts by: what was agreed on, or its own file where nothing was."""
+        agreed = self.state.kept.registry.wished
+        known = agreed.text and self.state.ready and agreed.stamp >= self.file.stamp
+        return int((agreed if known else self.file).text or 0)
+
     def last_beat(self, host):
         found = self.arrived.get(("beat", host.name))
         return found[1] if found else None
@@ -128,8 +160,9 @@ class Master(Machine):
     def view(self):
         world = self.world
         beats = self.heard("beat", ArrivedBeat)
-        if self.wanted != world.wanted:  # one object for as long as nothing changes
-            self.wanted = dict(world.wanted)
+        said = world.said[self.acted_by()] if world.shares else world.now_said()
+        if self.wanted != said["guests"]:  # one object for as long as nothing changes
+            self.wanted = dict(said["guests"])
         answered = {
             name: self.now()
             for name, host in world.hosts.items()
@@ -144,12 +177,13 @@ class Master(Machine):
             rooms=world.rooms,
             guests=self.wanted,
             rules=tuple(world.scenario.rules),
-            wishes=world.wishes,
+            wishes=said["wishes"],
             fence_levels=dict.fromkeys(world.hosts, 1),
             fences=world.fences,
-            confirmed=world.confirmed,
+            confirmed=said["confirmed"],
             maintenance=frozenset(world.maintenance),
-            armed=world.armed,
+            armed=said["armed"],
+            wished=self.file if world.shares else None,
             policy=world.policy,
         )
 
@@ -559,6 +593,13 @@ class World:
                 network = host.network
                 host.power_on()
                 host.network = network
+        self.said, self.acted, self.given_up = [], 0, 0
+        self.said.append({**self.now_said(), "guests": dict(self.wanted)})
+        self.persons = random.Random(f"{scenario.seed}, persons")
+        several = len(scenario.masters) > 1
+        self.shares = several and all(hasattr(one, "file") for one in self.masters.values())
+        if self.shares:
+            self.at(0.5, self.say_again)
         for place, master in enumerate(self.masters.values()):
             self.at(0.3 + place, master.start)
 
@@ -574,6 +615,30 @@ class World:
             self.time, _, function, args = heapq.heappop(queue)
             function(*args)
         self.time = max(self.time, until)
+
+    # what persons want
+
+    def now_said(self):
+        return {"guests": self.wanted, "wishes": self.wishes, "armed": self.armed,
+                "confirmed": self.confirmed}  # fmt: skip
+
+    def say_again(self):
+        """What persons want now. At times it is said at a master that does not lead."""
+        self.at(1, self.say_again)
+        said = {key: one if key == "armed" else dict(one) for key, one in self.now_said().items()}
+        news = said != self.said[-1]
+        self.said += [said] if news else []
+        unheard = not any(one.file.text for one in self.masters.values())
+        running = [one for one in self.masters.values() if one.state is not None]
+        if running and (unheard or (news and self.persons.random() < 0.3)):
+            self.persons.choice(running).hear_a_person()
+
+    def acts(self, name, seen):
+        """Once it was acted by what persons wanted, nobody goes by what they wanted before."""
+        number = self.masters[name].acted_by()
+        if number < self.acted:
+            self.violations.append(f"{name} acts by wishes {number}, {self.acted} were acted by")
+        self.acted = number
 
     def settle(self, quiet_s, most_s):
         """Runs on until nothing has happened for so long. Returns whether it came to that."""

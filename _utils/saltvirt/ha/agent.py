@@ -226,6 +226,9 @@ def _beat(state: AgentState, view: AgentView, armed: bool, now_s: float, policy:
     }
     silent_s = {host: now_s - state.heard_s.get(host, state.since_s) for host in sorted(peers)}
     silent_s = {host: at for host, at in silent_s.items() if safety.does_not_hear(at, policy)}
+    wished = kept.registry.wished
+    if all(one.call.ask_wished != state.host for one in view.calls.values()):
+        wished = replace(wished, text="")
     told = {*silent_s, *kept.promises, *kept.pending.asked_about, *kept.registry.asked_about}
     return Beat(
         state.host,
@@ -250,5 +253,6 @@ def _beat(state: AgentState, view: AgentView, armed: bool, now_s: float, policy:
         stored=kept.pending.version,
         applied=kept.registry.version,
         leases=view.leases,
+        wished=wished,
         registry=kept.pending if asks else None,
     )

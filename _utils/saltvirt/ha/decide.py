@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from saltvirt.ha import lead, quiet, safety
+from saltvirt.ha import lead, quiet, safety, wished
 from saltvirt.ha.facts import Call, Heard, Pledge, Promise
 from saltvirt.ha.guests import GuestCase
 from saltvirt.ha.hosts import HostCase, stuck_why
@@ -125,6 +125,7 @@ def _pruned(state: MasterState, view: View, now_s: float) -> tuple[MasterState, 
         registry = replace(registry, guests=known)
     if registry.armed != view.armed:
         registry = replace(registry, armed=view.armed)
+    registry = wished.offered(registry, view.wished, registry.version + 1)
     return replace(state, fenced_s=fenced_s), registry
 
 
@@ -258,7 +259,8 @@ def _call(state: MasterState, view: View, now_s: float) -> Call:
         state.master,
         state.kept.term,
         state.seq,
-        asks=leading or lead.may_ask(state, view, now_s),
+        asks=leading
+        or (lead.may_ask(state, view, now_s) and not wished.is_blind(registry, view.wished)),
         leading=leading,
         alone=view.alone,
         acks=acks,
@@ -266,6 +268,7 @@ def _call(state: MasterState, view: View, now_s: float) -> Call:
         registry=registry if leading else None,
         committed=state.committed,
         ask_registry=not state.ready,
+        ask_wished=wished.to_ask(state, view),
     )
 
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 
-from saltvirt.ha.registry import Registry
+from saltvirt.ha.registry import Registry, Wished
 from saltvirt.wire import Fact, seldom
 
 # what a host says that it is about: its guests run; its agent stops and they stay as they are; it
@@ -92,7 +92,8 @@ class Beat(Fact):
     term, leader, claim: to whom it has granted the lead, and which of his calls it answers;
     granted_s: how long ago. stored: (term, version) of the registry that it keeps; applied: the
     version that it acts by. leases: guests whose disks' lease it has got, with the version of
-    the registry that told it to. definitions: ``digest`` of those that it keeps.
+    the registry that told it to. definitions: ``digest`` of those that it keeps. wished: what
+    persons want by the registry that it acts by; the text is for a master that asks.
     """
 
     host: str
@@ -118,6 +119,7 @@ class Beat(Fact):
     applied: int = 0
     leases: dict[str, int] = field(default_factory=dict)
     definitions: str = ""
+    wished: Wished = field(default_factory=Wished)
     registry: Registry | None = None
 
     @property
@@ -133,7 +135,7 @@ class Beat(Fact):
         """What all peers need of it, and those who read it on a pool."""
         return replace(
             self, guests={}, silent_s={}, promises={}, pledges={}, leases={}, definitions="",
-            registry=None,
+            wished=Wished(), registry=None,
         )  # fmt: skip
 
     def like(self, before: Beat) -> Beat:
@@ -158,7 +160,7 @@ class Call(Fact):
     asks: it wants the lead, or to keep it. leading: it has it and may be obeyed. alone: there is no
     other master. ballots: the hosts that it asks not to acknowledge any more. registry: to be kept;
     committed: up to this version enough hosts keep it, so it may be acted by. ask_registry: the
-    beat shall have it.
+    beat shall have it. ask_wished: the host whose beat shall have what persons want.
     """
 
     master: str
@@ -172,6 +174,7 @@ class Call(Fact):
     registry: Registry | None = None
     committed: int = 0
     ask_registry: bool = False
+    ask_wished: str = ""
 
 
 @dataclass(frozen=True)

@@ -79,9 +79,25 @@ class HostRecord(Fact):
 
 
 @dataclass(frozen=True)
+class Wished(Fact):
+    """What persons want, where several masters have to agree on it: a text that only masters read.
+    term, version: of the registry in which it became so. Of two the later one holds."""
+
+    term: int = 0
+    version: int = 0
+    text: str = ""
+
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """Of two the one with the larger stamp holds."""
+        return self.term, self.version
+
+
+@dataclass(frozen=True)
 class Registry(Fact):
     """term: of the leader who wrote it; version: rises with each change. members: the hosts that
-    count for a majority. armed: high availability is on. fences: hosts fenced in the window."""
+    count for a majority. armed: high availability is on. fences: hosts fenced in the window.
+    wished: what persons want, where there are several masters."""
 
     term: int = 0
     version: int = 0
@@ -90,6 +106,7 @@ class Registry(Fact):
     fences: tuple[str, ...] = ()
     hosts: dict[str, HostRecord] = field(default_factory=dict)
     guests: dict[str, GuestRecord] = field(default_factory=dict)
+    wished: Wished = seldom(Wished())
 
     def host(self, name: str) -> HostRecord:
         """The record of a host, known or not."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from saltvirt.ha.facts import ArrivedBeat, Call, Heard, Pledge
 from saltvirt.ha.policy import HaPolicy
-from saltvirt.ha.registry import Registry
+from saltvirt.ha.registry import Registry, Wished
 from saltvirt.placement.facts import Guest
 from saltvirt.placement.policy import PlacementPolicy
 from saltvirt.wire import Fact, seldom, untold
@@ -88,6 +88,8 @@ class FenceSeen:
 @dataclass(frozen=True)
 class View:
     """What the master sees. masters: all that may lead; members: the hosts of the configuration.
+    wished: what persons want by this master's own file, and upon what agreed before that was made;
+    None where there is no other master to agree with.
 
     beats: the last that came from each host. answered_s: when it last answered by another way,
     such as its minion. rooms: hosts as placement knows them. fence_levels: how many fences a host
@@ -110,6 +112,7 @@ class View:
     maintenance: frozenset[str] = frozenset()
     tied: Mapping[str, Tied] = field(default_factory=dict)
     armed: bool = True
+    wished: Wished | None = None
     policy: HaPolicy = field(default_factory=HaPolicy)
     placement: PlacementPolicy = field(default_factory=PlacementPolicy)
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from saltvirt import errors, plain
-from saltvirt.ha import decide, quorum, reserve
+from saltvirt.ha import decide, lead, quorum, reserve
 from saltvirt.ha.facts import ArrivedBeat, Call
-from saltvirt.ha.registry import Registry
+from saltvirt.ha.registry import Registry, Wished
 from saltvirt.ha.view import (
     Decided,
     Fence,
@@ -39,7 +39,7 @@ from saltvirt.hamaster.leased import Leased
 from saltvirt.hamaster.outlook import sized
 from saltvirt.hamaster.remote import Remote
 from saltvirt.hamaster.ties import Ties
-from saltvirt.hamaster.wishes import Wishes, WishStore
+from saltvirt.hamaster.wishes import Wishes, WishStore, parse
 from saltvirt.hatalk import frames
 from saltvirt.operations import held
 from saltvirt.placement import facts
@@ -133,7 +133,9 @@ class Engine:
         self.opts, self.config, self.placement, self.world = opts, config, placement, world
         self.inbox = Inbox(config.members, world.clock)
         self.store, self.journal = WishStore(opts), Journal(opts)
-        self.wishes = self.store.news() or Wishes()
+        self.own = self.wishes = self.store.news() or Wishes()
+        self.several = len(config.masters) > 1
+        self._parsed = Wished(), self.own
         self.definitions = Definitions(opts)
         self.kept = files.read(seen.kept(opts), MasterKept)
         self.state = begun(config.name, self.kept or MasterKept(), world.clock())
@@ -206,15 +208,42 @@ class Engine:
             if not self.doubt:
                 log.error("%s", exc)
             self.doubt = f"it goes by the last wishes that it could read: {exc}"
-        if news is not None:
-            self.wishes, self.doubt = news, ""
-            self.definitions.keep_only(news.guests)
+        if news is not None and not (self.several and not self.store.path.exists()):
+            self.own, self.doubt = news, ""
             self.store.guard(news)
-        if len(self.config.masters) > 1 and not self.store.path.exists():
-            raise errors.OperationFailed(
-                f"{self.store.path} is not there, and there are several masters: they must share "
-                "it, or guests would be forgotten"
-            )
+        wishes = self._agreed() if self.several else self.own
+        if wishes is not self.wishes:
+            self.wishes = wishes
+            self.definitions.keep_only(wishes.guests)
+
+    def _agreed(self) -> Wishes:
+        """What is acted by: what the masters have agreed on, as the registry has it that a leader
+        has read. Others go by their own file, which learns it."""
+        agreed = self.registry.wished
+        told = [one.beat.wished for one in self.inbox.beats().values() if one.beat.wished.text]
+        if self.state.leading_s is not None and lead.is_settled(self.state):
+            told.append(agreed)
+        news = max(told, key=lambda one: one.stamp, default=Wished())
+        later = news.stamp > self.own.wished.stamp
+        if news.text and (later or self.own.offers or not self.store.path.exists()):
+            try:
+                self._learn(news)
+            except (errors.OperationFailed, OSError) as exc:  # it is tried again
+                self.doubt = f"what the masters have agreed on is not written down here yet: {exc}"
+        later = self.own.wished.stamp > agreed.stamp
+        if not agreed.text or not self.state.ready or later:
+            return self.own
+        if self._parsed[0] != agreed:
+            self._parsed = agreed, parse(agreed)
+        return self._parsed[1]
+
+    def _learn(self, news: Wished) -> None:
+        path = files.folder(self.opts) / f"wishes-given-up-{int(self.world.wall())}.json"
+        if not self.store.learn(news, path):
+            return
+        why = f"another master's wishes were agreed on: what a person wanted here is in {path}"
+        log.error("%s", why)
+        self._told("wish", self.config.name, "", "given up", why)
 
     def view(self, now_s: float) -> View:
         """What is seen now."""
@@ -235,9 +264,20 @@ class Engine:
             maintenance=frozenset(closed),
             tied=self._all_tied(rooms),
             armed=wishes.armed,
+            wished=self._wished(),
             policy=self.config.policy,
             placement=self.placement,
         )
+
+    def _wished(self) -> Wished | None:
+        """What the file says, where other masters have to agree."""
+        if not self.several:
+            return None
+        own, agreed = self.own.wished, self.registry.wished
+        if not self.store.path.exists():
+            return Wished()
+        # one of another version may say the same in other words
+        return agreed if own.stamp == agreed.stamp > (0, 0) and not self.own.offers else own
 
     def _guests(self, rooms: dict[str, facts.Host]) -> dict[str, GuestWanted]:
         """The guests with their sizes and leases, made anew when anything of it changed."""

@@ -78,10 +78,10 @@ def _damaged(path: Path, why: str) -> errors.OperationFailed:
 
 
 @contextlib.contextmanager
-def locked(path: Path, what: str) -> Iterator[None]:
+def locked(path: Path, what: str, patience_s: float = _PATIENCE_S) -> Iterator[None]:
     """Holds the lock of a file for the block. Raises OperationFailed, with who has it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    end = time.monotonic() + _PATIENCE_S
+    end = time.monotonic() + patience_s
     while (handle := held.take(path, what)) is None:
         if time.monotonic() > end:
             raise errors.OperationFailed(f"{held.owner(path)}, is under way; wait for it")

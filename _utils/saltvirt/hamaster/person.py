@@ -4,6 +4,7 @@ and the journal hear what a person wanted."""
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from functools import cached_property
 
@@ -16,6 +17,8 @@ from saltvirt.hamaster.wishes import Wishes, WishStore
 log = logging.getLogger(__name__)
 
 TAG = "salt/virt/ha/wish"
+# so long a verb waits until several masters agree
+WAIT_S, _LOOK_S = 10, 0.2
 
 
 class Person:
@@ -38,7 +41,15 @@ class Person:
     @property
     def beside(self) -> str:
         """What is said beside the comment when the engine cannot be relied on."""
-        return f"; {self.engine.why}" if self.engine.why else ""
+        found = [self.engine.why] if self.engine.why else []
+        if self.several and self.store.read().offers:
+            found.append("the masters have not agreed on it yet")
+        return "".join(f"; {one}" for one in found)
+
+    @property
+    def several(self) -> bool:
+        """Other masters have to agree."""
+        return len(self.config.masters) > 1
 
     def member(self, host: str) -> str:
         """The host. Raises NotFound where it takes no part."""
@@ -55,10 +66,32 @@ class Person:
             )
 
     def wish(self, about: str, text: str, make: Callable[[Wishes], Wishes]) -> Wishes:
-        """Writes the wish down; then the journal and the bus have it."""
-        wishes = self.store.change(f"virt.{self.verb}", make)
+        """Writes the wish down; then the journal and the bus have it. Where there are several
+        masters it is said at the one who leads, and waits until they agree.
+
+        Raises OperationFailed where another one leads.
+        """
+        if not self.several:
+            wishes = self.store.change(f"virt.{self.verb}", make)
+        else:
+            self._leads()
+            wishes = self.store.offer(f"virt.{self.verb}", make)
+            end_s = time.monotonic() + WAIT_S
+            while self.store.read().offers and time.monotonic() < end_s:
+                time.sleep(_LOOK_S)
         self.tell(about, text)
         return wishes
+
+    def _leads(self) -> None:
+        found = self.engine.seen
+        if found.leading and not self.engine.why:
+            return
+        if found.leader not in ("", self.config.name):
+            raise errors.OperationFailed(f"{found.leader} leads: say it on that master")
+        if self.engine.why:
+            raise errors.OperationFailed(
+                f"{self.engine.why}; with several masters it is said on the one who leads"
+            )
 
     def tell(self, about: str, text: str) -> None:
         """The journal and the bus hear of it. What cannot be told was done all the same."""

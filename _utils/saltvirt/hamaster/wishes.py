@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from saltvirt import errors, plain
+from saltvirt.ha import wished
+from saltvirt.ha.registry import Wished
 from saltvirt.ha.view import IGNORED, GuestRule, GuestWanted, Wish
 from saltvirt.hamaster import files
 from saltvirt.operations import held, keepers
 from saltvirt.placement.facts import Guest
-from saltvirt.wire import Fact
+from saltvirt.wire import Fact, seldom
+
+_MOST_OFFERS = 100
 
 # what other verbs say of a guest
 KEPT = (
@@ -23,7 +31,9 @@ KEPT = (
 class Wishes(Fact):
     """armed: anything may be fenced and restarted. guests, rules, wishes: by name; sizes: what
     each guest took of its host. autostarted: guests that libvirt started with their host before.
-    confirmed: host to the boot of which a person said that it is off. number: of the last Wish."""
+    confirmed: host to the boot of which a person said that it is off. number: of the last Wish.
+    base_term, base_version, offers: see ha.wished: where there are several masters, upon which that
+    was agreed on this was made, and what nobody has agreed on yet."""
 
     armed: bool = True
     guests: dict[str, GuestWanted] = field(default_factory=dict)
@@ -33,6 +43,15 @@ class Wishes(Fact):
     autostarted: frozenset[str] = frozenset()
     confirmed: dict[str, int] = field(default_factory=dict)
     number: int = 0
+    base_term: int = seldom(0)
+    base_version: int = seldom(0)
+    offers: tuple[str, ...] = seldom(())
+
+    @functools.cached_property
+    def wished(self) -> Wished:
+        """As masters agree on it."""
+        told = replace(self, base_term=0, base_version=0, offers=()).to_answer()
+        return Wished(self.base_term, self.base_version, json.dumps(told, sort_keys=True))
 
     @property
     def sized(self) -> dict[str, GuestWanted]:
@@ -56,6 +75,16 @@ class Wishes(Fact):
             rules=rules,
             autostarted=self.autostarted - {name},
         )
+
+
+def parse(found: Wished) -> Wishes:
+    """What masters have agreed on. Raises OperationFailed for what cannot be read."""
+    try:
+        return Wishes.from_answer(json.loads(found.text), "what the masters have agreed on")
+    except (ValueError, RecursionError, errors.BadAnswer) as exc:
+        raise errors.OperationFailed(
+            f"what the masters have agreed on cannot be read: {plain.line(exc)}"
+        ) from exc
 
 
 class WishStore:
@@ -91,6 +120,34 @@ class WishStore:
             files.write(self.path, wishes)
             self.guard(wishes)
             return self.read()
+
+    def offer(self, what: str, make: Callable[[Wishes], Wishes]) -> Wishes:
+        """As ``change``, where the other masters have to agree."""
+
+        def made(old: Wishes) -> Wishes:
+            new = make(old)
+            digest = wished.digest(new.wished.text)
+            return replace(new, offers=(*old.offers, digest)[-_MOST_OFFERS:])
+
+        return self.change(what, made)
+
+    def learn(self, news: Wished, aside: Path) -> bool:
+        """What the masters have agreed on. Returns whether something was given up by that, which a
+        person had wanted here: it is put aside. Raises OperationFailed for what cannot be read, and
+        at once while another has the file; OSError."""
+        with files.locked(self.path.with_suffix(".lock"), "the engine virt_ha", patience_s=0):
+            old = self.read()
+            own = old.wished if self.path.exists() else Wished()
+            found, offers, given_up = wished.learned(own, old.offers, news)
+            if (found, offers) == (own, old.offers):
+                return False
+            known = old if found.text == own.text else parse(found)
+            term, version = found.stamp
+            new = replace(known, base_term=term, base_version=version, offers=offers)
+            if given_up:
+                files.write(aside, old)
+            files.write(self.path, new)
+            return given_up
 
     def guard(self, wishes: Wishes) -> None:
         """Other verbs leave those guests alone, but for those that are ignored."""

@@ -102,7 +102,14 @@ class EngineMaster(world.Machine):
             wishes=dict(cloud.wishes), confirmed=dict(cloud.confirmed),
         )  # fmt: skip
         if wishes != self.wishes:
-            WishStore(self.opts).change("the test", lambda _old: wishes)
+            store, alone = WishStore(self.opts), len(cloud.masters) == 1
+            (store.change if alone else store.offer)(
+                "the test",
+                lambda old: replace(
+                    wishes, base_term=old.base_term, base_version=old.base_version,
+                    offers=old.offers,
+                ),
+            )  # fmt: skip
             self.wishes = wishes
 
     # what the engine touches

@@ -222,10 +222,12 @@ def test_by_wishes_that_cannot_be_read_no_guest_is_forgotten(still, opts):
         still.engine(opts)
 
 
-def test_one_of_several_masters_that_has_no_wishes_does_nothing(still, opts):
+def test_one_of_several_masters_that_knows_no_wishes_asks_for_no_lead(still, opts):
     engine = still.engine(opts, masters=("salt", "salt2"))
+    leads(engine, still)
+    assert engine.state.leading_s is None
     engine.safely()
-    assert still.told == [] and "several masters" in engine.problem
+    assert not any(body["asks"] for _, kind, body in still.told if kind == "call")
 
 
 @pytest.mark.parametrize("body", (
