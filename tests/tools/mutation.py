@@ -29,6 +29,10 @@ ROOT = REPOSITORY / "_utils"
 UNIT = "tests/unit"
 # what decides on deletion, on trust, or which host runs a guest → the tests beside the unit tests
 DELETION = {
+    "backups.retention": (),
+    "backups.stock": (),
+    "backups.chains": (),
+    "backuphost.prune": ("test_backup_keep",),
     "host.domain.purge": ("test_purge_plan", "test_shared", "test_still_needed"),
     "host.domain.removal": ("test_removal", "test_still_needed"),
     "host.migration.confirm": ("test_confirm", "test_migrate_ends"),

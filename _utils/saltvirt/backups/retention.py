@@ -62,15 +62,12 @@ def judge(stock: Stock, retention: Retention, held: Collection[str] = ()) -> lis
     held: those that somebody reads. One that is not good takes no good one's place, and goes when
     a newer one is good. What cannot be read stays, with all that is older, as it may stand on that.
     """
-    good = stock.good
-    stays = {ident: f"among the {why}" for ident, why in _wanted(stock, good, retention)}
-    if good:
-        stays.setdefault(good[-1], "the newest good one")
+    stays = _wanted(stock, retention)
     if not retention.is_set:
-        stays.update({one: "retention is not set" for one in stock.backups if one not in stays})
-    for ident, why in _unjudged(stock, good, held):
+        stays = dict.fromkeys(stock.backups, "retention is not set")
+    for ident, why in _unjudged(stock, held):
         stays.setdefault(ident, why)
-    for ident in sorted(stays, reverse=True):
+    for ident in tuple(stays):
         for below in stock.needs(ident):
             stays.setdefault(below, f"{ident} stands on it")
     return [
@@ -79,40 +76,35 @@ def judge(stock: Stock, retention: Retention, held: Collection[str] = ()) -> lis
     ]
 
 
-def _wanted(stock: Stock, good: list[str], retention: Retention) -> list[tuple[str, str]]:
-    """(name, which rule) of those that a rule wants, the first rule of each."""
-    newest_first = good[::-1]
-    found = [(one, f"last {retention.last}") for one in newest_first[: retention.last]]
+def _wanted(stock: Stock, retention: Retention) -> dict[str, str]:
+    """Name to which rule wants it, the first one. Each rule wants the newest good one."""
+    newest_first = stock.good_records[::-1]
+    found = {
+        one.ident: f"among the last {retention.last}" for one in newest_first[: retention.last]
+    }
     for rule, period in _PERIODS.items():
         left, before = getattr(retention, rule), None
         for one in newest_first:
-            at = stock.backups[one].record
-            here = period(record.moment(at.when)) if at else None
+            here = period(record.moment(one.when))
             # by the order of the backups, not of their clocks: one from 2099 ages as all do
             if left and here != before:
-                found.append((one, f"{getattr(retention, rule)} {rule}"))
+                found.setdefault(one.ident, f"among the {getattr(retention, rule)} {rule}")
                 left, before = left - 1, here
-    known: dict[str, str] = {}
-    for one, why in found:
-        known.setdefault(one, why)
-    return list(known.items())
+    return found
 
 
-def _unjudged(stock: Stock, good: list[str], held: Collection[str]) -> list[tuple[str, str]]:
+def _unjudged(stock: Stock, held: Collection[str]) -> list[tuple[str, str]]:
     """(name, why) of those that stay because nobody can tell, or because they are in use."""
-    found = [(one, "it is being read") for one in stock.backups if one in held]
-    unread = [one.ident for one in stock.backups.values() if one.record is None]
+    all_, good = list(stock.backups), stock.good
+    found = [(one, "it is being read") for one in all_ if one in held]
+    unread = [one.ident for one in stock if one.record is None]
     by_hand = "its record cannot be read: look at it, and remove it by hand"
     found += [(one, by_hand) for one in unread]
     if unread:
-        found += [
-            (one, f"{unread[-1]}, which cannot be read, may stand on it")
-            for one in stock.backups
-            if one < unread[-1]
-        ]
-    newest = good[-1] if good else ""
-    found += [(one, "no newer one is good") for one in stock.backups if one > newest]
-    return found
+        why = f"{unread[-1]}, which cannot be read, may stand on it"
+        found += [(one, why) for one in all_[: all_.index(unread[-1])]]
+    newer = all_[all_.index(good[-1]) + 1 :] if good else all_
+    return found + [(one, "no newer one is good") for one in newer]
 
 
 def _why_not(stock: Stock, ident: str) -> str:

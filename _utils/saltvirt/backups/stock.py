@@ -132,9 +132,14 @@ class Stock:
         return None
 
     @property
+    def good_records(self) -> list[Record]:
+        """Those that are, the oldest first."""
+        return [one for one in self.records if self.wrong(one.ident) is None]
+
+    @property
     def good(self) -> list[str]:
-        """The names of those that are, the oldest first."""
-        return [one for one in self.backups if self.wrong(one) is None]
+        """Their names."""
+        return [one.ident for one in self.good_records]
 
     def needs(self, ident: str) -> set[str]:
         """All the backups without which that one cannot be read, however far below; not itself."""

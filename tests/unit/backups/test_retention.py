@@ -132,7 +132,7 @@ def test_children_are_removed_before_what_they_stand_on():
 
 def test_images_go_with_the_last_that_stands_on_them():
     one, two = Image("b" * 64, "raw"), Image("c" * 64, "raw")
-    stock = made.stock(made.backup(1, [made.disk(image=one)]))
+    stock = made.stock(made.backup(1, [made.disk(image=one), made.disk("vdb")]))
     assert retention.unused_images([one.file, two.file], [stock]) == [two.file]
     unread = made.stock(Backup(made.ident(1), trouble="x"))
     assert retention.unused_images([one.file, two.file], [stock, unread]) == []
