@@ -37,7 +37,6 @@ class Stock:
     def __init__(self, backups: Iterable[Backup], images: Collection[str] = ()) -> None:
         self.backups = {one.ident: one for one in sorted(backups, key=lambda one: one.ident)}
         self._images = images
-        self._wrong: dict[tuple[str, str], str | None] = {}
 
     def __iter__(self) -> Iterator[Backup]:
         return iter(self.backups.values())
@@ -66,31 +65,27 @@ class Stock:
         return found
 
     def wrong_disk(self, ident: str, target: str) -> str | None:
-        """What is wrong with that disk of that backup; None: nothing is known to be."""
-        known = self._wrong
-        if (ident, target) not in known:
-            chain = self.chain(ident, target)
-            known[ident, target] = self._own(ident, target)
-            # from the oldest on, so that a long chain is no deep recursion
-            for at, disk in reversed(chain):
-                own = self._own(at, target)
-                below = self._below(disk, target)
-                known[at, target] = own or below
-        return known[ident, target]
+        """What is wrong with that disk of that backup, or with the lowest that it stands on and
+        that is not good; None: nothing is known to be."""
+        chain = self.chain(ident, target)
+        lowest = chain[-1][1].parent if chain else ident
+        if lowest is not None:  # the chain ends where something is missing
+            why = self._own(lowest, target)
+            return f"{lowest}, which it stands on: {why}" if chain else why
+        for at, disk in reversed(chain):
+            why = self._own(at, target) or self._misfit(disk, target)
+            if why:
+                return why if at == ident else f"{at}, which it stands on: {why}"
+        return None
 
-    def _below(self, disk: BackupDisk, target: str) -> str | None:
-        if disk.parent is None:
-            missing = disk.image and disk.image.file not in self._images
-            return f"the image {disk.image.file} is gone" if disk.image and missing else None
-        if (disk.parent, target) not in self._wrong:
-            self._wrong[disk.parent, target] = self._own(disk.parent, target)
-        wrong = self._wrong[disk.parent, target]
-        if wrong is None:
-            parent = self.backups[disk.parent].record
-            of = parent.disk(target) if parent else None
-            if of and of.size_bytes != disk.size_bytes:
-                wrong = "it has another size"
-        return f"{disk.parent}, which it stands on: {wrong}" if wrong else None
+    def _misfit(self, disk: BackupDisk, target: str) -> str | None:
+        """Why a disk cannot stand on what it does."""
+        if disk.image and disk.image.file not in self._images:
+            return f"the image {disk.image.file} is gone"
+        below = self.chain(disk.parent, target) if disk.parent else []
+        if below and below[0][1].size_bytes != disk.size_bytes:
+            return f"{disk.parent}, which it stands on, has another size"
+        return None
 
     def _own(self, ident: str, target: str) -> str | None:
         """What is wrong with the disk itself, whatever it stands on."""

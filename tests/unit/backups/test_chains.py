@@ -112,6 +112,17 @@ CASES = {
         seen(), [TWO[1]], {},
         f"the last backup of it is not good: {made.ident(1)}, which it stands on: it is gone",
     ),
+    "parent of another size": (
+        seen(), [made.backup(1, [made.disk(size_bytes=7)]), TWO[1]], {},
+        f"the last backup of it is not good: {made.ident(1)}, which it stands on, has another size",
+    ),
+    "the lowest is named": (
+        seen(disk(bitmaps={chains.checkpoint(made.ident(3)): GOOD}),
+             checkpoints=[chains.checkpoint(made.ident(3))]),
+        [broken(1), *made.chain([2, 3], first=1)], {},
+        f"the last backup of it is not good: {made.ident(1)}, which it stands on: the piece at 0 "
+        "is another",
+    ),
     "file gone": (
         seen(), [TWO[0], made.backup(2, [made.disk(parent=1, of=2)], without=["vda.qcow2"])], {},
         "the last backup of it is not good: vda.qcow2 is gone",
