@@ -102,7 +102,8 @@ NOT_ITS = ("upper", "work", "lock", "master")
 
 def orchestrated(function, kwarg):
     """What the runner answers to a state; its own arguments are in test_hostile_answers."""
-    assert function in ("virt.deployed", "virt.ha_enable", "virt.ha_disable")
+    assert function in ("virt.deployed", "virt.ha_enable", "virt.ha_disable", "virt.backup",
+                        "virt.backups")  # fmt: skip
     told = {"result": True, "comment": "nothing is to be done", "changes": {}}
     return {"data": {str(kwarg.get("deployment", kwarg.get("name"))): told}}
 
