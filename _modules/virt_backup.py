@@ -168,7 +168,7 @@ def backup_plan(folder, host, look, whole=False, chain=chains.CHAIN, mounted=Fal
     return receive.planned(target, host, seen, bool(whole), units.parse_count(chain)).to_answer()
 
 
-def backup_pull(folder, name, ident, host, serving, by="root", mounted=False):
+def backup_pull(folder, name, ident, host, serving, by="root", mounted=False, bandwidth=None):
     """
     Read the disks that a hypervisor shows (``virt.backup_begin``), by TLS with this machine's own
     certificate, and put the backup into a folder: whole, or not at all.
@@ -180,6 +180,7 @@ def backup_pull(folder, name, ident, host, serving, by="root", mounted=False):
     :param serving: what ``virt.backup_begin`` said
     :param by: who asked for it
     :param mounted: True where the folder has to be a mount point
+    :param bandwidth: so many MiB/s are read at most
 
     :return: a dict: ``ident``, ``stored_bytes`` (the length of its files), ``moved_bytes`` (so much
         was read), ``checkpoints``
@@ -196,7 +197,8 @@ def backup_pull(folder, name, ident, host, serving, by="root", mounted=False):
     """
     found = Serving.from_answer(serving, "serving")
     guest = names.there(name)
-    told = receive.Told(ident, guest, values.text(host, "host"), values.text(by, "by"))
+    limit = None if bandwidth is None else units.parse_count(bandwidth, "bandwidth")
+    told = receive.Told(ident, guest, values.text(host, "host"), values.text(by, "by"), limit)
     library, target = next(iter(saltvirt.__path__)), receive.opened(folder, bool(mounted))
     return receive.receive(library, target, told, found, _backup_teller(guest)).to_answer()
 

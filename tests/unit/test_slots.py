@@ -13,6 +13,9 @@ from saltvirt.operations import lock, slots
 from tests.clock import Clock
 
 
+SETTING = "virt:backup:at_once_per"
+
+
 def opts(folder, **limits):
     return {"cachedir": str(folder), "virt": {"migration": limits}}
 
@@ -48,6 +51,36 @@ def test_the_limit_in_all(tmp_path, monkeypatch):
     held.close = lambda: held.__exit__(None, None, None)
     with slots.taken(config, ("hv3", "hv4"), said.append):
         assert said == ["1 migration is under way (virt:migration:at_once)"]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "targets", "words"),
+    [
+        ({"hv1": 1}, {"vault": 4}, f"1 backup from hv1 is under way ({SETTING}_host)"),
+        (
+            {"hv2": 1},
+            {"vault": 1},
+            "1 backup to vault is under way (virt:backup:at_once_per_target)",
+        ),
+        ({"hv2": 1}, {"vault": 4}, None),
+        ({"hv1": 1}, {"other": 1}, f"1 backup from hv1 is under way ({SETTING}_host)"),
+    ],
+)
+def test_backups_wait_for_those_of_their_host_and_their_target(
+    tmp_path, monkeypatch, hosts, targets, words
+):
+    now = Clock()
+    now.sleep = lambda seconds: held.close()
+    monkeypatch.setattr(waiting, "time", now)
+    config, said = opts(tmp_path), []
+    held = slots.backing_up(config, {"hv1": 1}, {"vault": 4}, said.append)
+    held.__enter__()
+    held.close = lambda: held.__exit__(None, None, None)
+    with slots.backing_up(config, hosts, targets, said.append):
+        assert said == ([words] if words else [])
+        # migrations have limits of their own
+        with slots.taken(config, ("hv1", "hv2"), said.append):
+            assert len(said) == bool(words)
 
 
 def test_a_wrong_limit_is_named(tmp_path):

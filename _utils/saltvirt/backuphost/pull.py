@@ -29,7 +29,8 @@ from saltvirt.units import human_bytes
 from saltvirt.wire import Fact
 
 # of one request, and of a digest: a reader of the digests has so much in memory
-PIECE_BYTES = 1024**2
+MIB = 1024**2
+PIECE_BYTES = MIB
 READERS = 4
 _AHEAD = 4 * READERS
 _TELL_S = 0.5
@@ -55,13 +56,15 @@ class PulledDisk(Fact):
 
 @dataclass(frozen=True)
 class Pull(Fact):
-    """What is to be done. folder: where the files are made."""
+    """What is to be done. folder: where the files are made. bandwidth_mib_s: so much is read at
+    most; None: as fast as it goes."""
 
     folder: str
     host: str
     port: int
     certificates: str
     disks: tuple[PulledDisk, ...]
+    bandwidth_mib_s: int | None = None
 
     @property
     def server(self) -> Server:
@@ -81,16 +84,27 @@ class Written(Fact):
 
 @dataclass
 class _Progress:
-    """tell: called with a dict now and then."""
+    """tell: called with a dict now and then. bandwidth_mib_s: who adds waits so long that no more
+    is read, from the first on."""
 
     total: int
     tell: Callable[[dict[str, Any]], None]
+    bandwidth_mib_s: int | None = None
     done: int = 0
     told: float = 0
+    began: float | None = None
 
     def add(self, length: int) -> None:
-        self.done += length
+        """So much more was read."""
         now = time.monotonic()
+        if self.began is None:
+            self.began = now
+        self.done += length
+        if self.bandwidth_mib_s:
+            early = self.began + self.done / (self.bandwidth_mib_s * MIB) - now
+            if early > 0:
+                time.sleep(early)
+                now += early
         if now - self.told > _TELL_S:
             self.told = now
             self.tell({"done_bytes": self.done, "total_bytes": self.total})
@@ -100,7 +114,7 @@ def pull(job: Pull, tell: Callable[[dict[str, Any]], None]) -> list[Written]:
     """Reads them all, one after the other. Raises VirtError."""
     total = sum(_amount(job, disk) for disk in job.disks)
     _room(job.folder, total)
-    progress = _Progress(total, tell)
+    progress = _Progress(total, tell, job.bandwidth_mib_s)
     return [_disk(job, disk, progress) for disk in job.disks]
 
 

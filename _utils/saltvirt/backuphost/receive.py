@@ -83,13 +83,14 @@ def now() -> str:
 
 @dataclass(frozen=True)
 class Told:
-    """What the master says of a backup: what it is called, of which guest on which host, and who
-    asked for it."""
+    """What the master says of a backup: what it is called, of which guest on which host, who asked
+    for it, and how fast it may be read."""
 
     ident: str
     guest: str
     host: str
     by: str
+    bandwidth_mib_s: int | None = None
 
 
 def receive(library: str, target: Target, backup: Told, serving: Serving, tell: Tell) -> BackupMade:
@@ -99,7 +100,7 @@ def receive(library: str, target: Target, backup: Told, serving: Serving, tell: 
     Raises OperationFailed, and then there is no such backup.
     """
     with target.making(serving.uuid, backup.ident) as new:
-        written = _pulled(library, new, serving, tell)
+        written = _pulled(library, new, serving, tell, backup.bandwidth_mib_s)
         told = Record(
             ident=backup.ident, guest=backup.guest, uuid=serving.uuid, when=now(), by=backup.by,
             host=backup.host,
@@ -122,7 +123,9 @@ def receive(library: str, target: Target, backup: Told, serving: Serving, tell: 
     )
 
 
-def _pulled(library: str, new: NewBackup, serving: Serving, tell: Tell) -> dict[str, pull.Written]:
+def _pulled(
+    library: str, new: NewBackup, serving: Serving, tell: Tell, bandwidth_mib_s: int | None
+) -> dict[str, pull.Written]:
     """Disk to what was written of it."""
     disks = tuple(
         pull.PulledDisk(
@@ -132,7 +135,8 @@ def _pulled(library: str, new: NewBackup, serving: Serving, tell: Tell) -> dict[
         )
         for one in serving.disks
     )  # fmt: skip
-    job = pull.Pull(new.path, serving.host, serving.port, CERTIFICATES, disks)
+    where = (new.path, serving.host, serving.port, CERTIFICATES)
+    job = pull.Pull(*where, disks, bandwidth_mib_s)
     with tempfile.TemporaryDirectory(prefix="salt-virt-") as folder:
         path = os.path.join(folder, "pull.pyz")
         with open(path, "wb") as file:

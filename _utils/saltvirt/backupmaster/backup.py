@@ -18,7 +18,7 @@ from saltvirt.backups.answers import (
 )
 from saltvirt.backups.policy import BackupPolicy, TargetPolicy
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import lifecycle, lock
+from saltvirt.operations import lifecycle, lock, slots
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.report import Report
 
@@ -102,7 +102,19 @@ class Backup:
         return _Planned(host, machine, look, plan)
 
     def _made(self, target: TargetPolicy) -> Result:
-        found = self._planned(target)
+        found, waited = self._planned(target), []
+
+        def wait(why: str) -> None:
+            waited.append(why)
+            self.report.step("wait", f"{self.name}: waiting: {why}")
+
+        opts, per_host = self.fleet.opts, self._policy().at_once_per_host
+        limits = {found.host: per_host}, {target.name: target.at_once}
+        with slots.backing_up(opts, *limits, wait, f"the backup of {self.name}"):
+            # meanwhile much may have changed
+            return self._begun(target, self._planned(target) if waited else found)
+
+    def _begun(self, target: TargetPolicy, found: _Planned) -> Result:
         ident = found.plan.ident
         self.report.step(
             "begin", f"{self.name}: backing it up from {found.host} to {target.name}", backup=ident
@@ -130,6 +142,7 @@ class Backup:
             "folder": target.folder, "mounted": target.mounted, "name": self.name,
             "ident": found.plan.ident,
             "host": found.host, "serving": serving, "by": self.by,
+            "bandwidth": target.bandwidth_mib_s,
         }  # fmt: skip
         watch = (f"salt/virt/backup/{self.name}/", self._watch)
         said = self.fleet.one(found.machine, "virt.backup_pull", asked, long=True, watch=watch)

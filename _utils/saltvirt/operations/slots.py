@@ -1,5 +1,5 @@
-"""How many operations run at once on this master: deployments; and migrations, in all and
-into or out of one host.
+"""How many operations run at once on this master: deployments; migrations, in all and into or out
+of one host; and backups, of one host and to one target.
 
 ``virt:inits_at_once``, and ``at_once`` and ``at_once_per_host`` of ``virt:migration``, in the
 master's configuration. Who comes too many waits, for ``virt:queue_timeout`` seconds at most. A
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from saltvirt import settings, units
@@ -26,6 +26,7 @@ INITS = 8
 # others wait for one (virt:queue_timeout) whatever his host says
 QUIET_S = 120
 _OWN_PART = 0.5
+_BACKUP_OF, _BACKUP_TO = "backup-of-", "backup-to-"
 
 
 def limits(opts: held.Opts) -> tuple[int, int]:
@@ -67,6 +68,22 @@ def deploying(opts: held.Opts, tell: Tell, what: str = "a deployment") -> Iterat
     """Holds one of the slots for deployments; waits for it. More at once would only make the
     hosts, and Salt between them, so slow that answers are lost. Yields Slots."""
     wanted = {"init": settings.integer(settings.of_master(opts), "inits_at_once", INITS)}
+    with _all_of(opts, wanted, tell, what) as slots:
+        yield slots
+
+
+@contextlib.contextmanager
+def backing_up(
+    opts: held.Opts,
+    hosts: Mapping[str, int],
+    targets: Mapping[str, int],
+    tell: Tell,
+    what: str = "a backup",
+) -> Iterator[Slots]:
+    """Holds a slot of each host and of each target for the block; waits for them. hosts, targets:
+    each with how many there are."""
+    wanted = {f"{_BACKUP_OF}{host}": number for host, number in hosts.items()}
+    wanted |= {f"{_BACKUP_TO}{target}": number for target, number in targets.items()}
     with _all_of(opts, wanted, tell, what) as slots:
         yield slots
 
@@ -120,6 +137,12 @@ def _take(folder: Path, wanted: dict[str, int], what: str) -> tuple[list[int], s
 def _reason(kind: str, number: int) -> str:
     if kind == "init":
         return f"{_under_way(number, 'deployment')} (virt:inits_at_once)"
+    if kind.startswith(_BACKUP_OF):
+        about = f" from {kind.removeprefix(_BACKUP_OF)}"
+        return f"{_under_way(number, 'backup', about)} (virt:backup:at_once_per_host)"
+    if kind.startswith(_BACKUP_TO):
+        about = f" to {kind.removeprefix(_BACKUP_TO)}"
+        return f"{_under_way(number, 'backup', about)} (virt:backup:at_once_per_target)"
     if kind == "all":
         return f"{_under_way(number, 'migration')} (virt:migration:at_once)"
     host = kind.removeprefix("of-")
