@@ -12,7 +12,6 @@ from saltvirt.operations import held as waiting
 from saltvirt.operations import lock, slots
 from tests.clock import Clock
 
-
 SETTING = "virt:backup:at_once_per"
 
 
