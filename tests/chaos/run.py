@@ -128,7 +128,12 @@ class Run:
         try:
             self.lab.wait_for_minion(*self.lab.hosts, timeout_s=180)
         except LabError as exc:
-            raise Broken(where, [f"wait: {exc}"]) from None
+            deaf = [host for host in self.lab.hosts if world.is_deaf(self.lab, host, self.since)]
+            if not deaf:
+                raise Broken(where, [f"wait: {exc}"]) from None
+            self.say(f"    named: {', '.join(deaf)}: deaf by Salt's own fault; minion restarted")
+            self.lab.restart_minion(*deaf)
+            self.lab.wait_for_minion(*self.lab.hosts, timeout_s=180)
 
     def _settle(self, where, step):
         """What was broken off is ended, as a person would: virt.repair, and again."""

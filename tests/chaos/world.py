@@ -155,6 +155,14 @@ def keep(lab, folder, since):
             (folder / name).write_text(done.stdout)
 
 
+def is_deaf(lab, host, since):
+    """Whether a minion has not told itself the master's new key: Salt's AsyncAuth, two of which
+    were under way while the machine hung, fails before it does. It hears no job from then on."""
+    logged = f"journalctl -q -o cat -u salt-minion --since=@{int(since)}"
+    fault = "AsyncAuth._authenticate.*InvalidState"
+    return lab.exec(host, f"{logged} | grep -q '{fault}'", check=False).returncode == 0
+
+
 def where(lab, name):
     """The host that has a domain of that name, running before defined; the first where none has."""
     found = {}

@@ -11,6 +11,7 @@ pytest.importorskip("salt")
 from saltvirt.operations import hints, lock, slots
 from tests.chaos import act, inside, invariants, run, shrink, steps
 from tests.chaos.model import Guest, Model
+from tests.lab.sh import LabError
 
 
 def domain(state="running", **how):
@@ -153,6 +154,36 @@ def test_keys_that_a_lab_had_before_are_nobodys_fault(seen, model):
     assert one._settled(seen) == ["key: other is pending"]
     one.before = copy.deepcopy(seen)
     assert one._settled(seen) == []
+
+
+@pytest.mark.parametrize("deaf", [("hv2",), ()])
+def test_a_minion_that_salt_left_deaf_is_restarted_and_named(deaf):
+    class Lab:
+        hosts = ("hv1", "hv2")
+
+        def __init__(self):
+            self.restarted = ()
+
+        def wait_for_minion(self, *_names, timeout_s):
+            if not self.restarted:
+                raise LabError("no test.ping")
+
+        def exec(self, host, _command, check):
+            return SimpleNamespace(returncode=int(host not in deaf))
+
+        def restart_minion(self, *hosts):
+            self.restarted = hosts
+
+    lab, said = Lab(), []
+    one = run.Run(lab, said.append)
+    if deaf:
+        one._back("step 1")
+        assert lab.restarted == deaf
+        assert "named: hv2: deaf by Salt's own fault" in said[0]
+    else:
+        with pytest.raises(run.Broken, match="wait: no test"):
+            one._back("step 1")
+        assert lab.restarted == ()
 
 
 def test_a_disk_on_shared_storage_is_the_same_on_two_hosts_and_a_local_one_is_not(seen, model):
