@@ -11,6 +11,7 @@ import socket
 import ssl
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -425,6 +426,22 @@ def test_one_that_takes_changes_is_told_what_changed_on_its_own_connection(end, 
         ]
         found.close()
         agent.heard.clear()
+
+
+def test_one_that_gathers_hears_all_and_is_woken_seldom(end):
+    agent, master = end("hv1"), end("salt", pace=replace(PATIENT, gather_s=0.2))
+    looked = []
+    select = master.talk._loop._selector.select
+    master.talk._loop._selector.select = lambda *wait: looked.append(1) or select(*wait)
+    master.talk.call("hv1", "127.0.0.1", agent.listen())
+    until(lambda: agent.talk.heard_s("salt") is not None, "a hello")
+    looked.clear()
+    for at in range(20):
+        agent.talk.tell("salt", frames.frame(frames.JOURNAL, {"at": at}))
+        time.sleep(0.02)
+    until(lambda: len(master.heard) == 20, "all")
+    assert [body["at"] for _, _, body in master.heard] == [*range(20)]
+    assert len(looked) < 15
 
 
 def test_one_that_takes_no_changes_is_told_all(end, ca):

@@ -25,7 +25,9 @@ class AgentsTalker:
     def begin(self, hear: OnFrame) -> None:
         """Connects to all. hear: what is called with each word of a host."""
         beat_s, suspect_s = self._config.policy.beat_s, self._config.policy.suspect_s
-        pace = Pace(beat_s=beat_s, quiet_s=suspect_s / 2, silent_s=2 * suspect_s)
+        pace = Pace(
+            beat_s=beat_s, quiet_s=suspect_s / 2, silent_s=2 * suspect_s, gather_s=beat_s / 10
+        )
         self._talk = Talk(self._own, hear, pace)
         for name, member in self._config.members.items():
             self._talk.call(name, member.address, member.port)

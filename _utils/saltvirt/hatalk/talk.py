@@ -19,6 +19,7 @@ import contextlib
 import errno
 import functools
 import logging
+import selectors
 import socket
 import threading
 import time
@@ -43,7 +44,7 @@ class Talk:
 
     def __init__(self, own: tls.Credentials, on_frame: OnFrame, pace: Pace | None = None) -> None:
         self._own, self._on_frame, self._pace = own, on_frame, pace or Pace()
-        self._loop = asyncio.new_event_loop()
+        self._loop = asyncio.SelectorEventLoop(_Gathering(self._pace.gather_s))
         self._called: dict[str, _Called] = {}
         self._accepted: dict[str, Line] = {}
         self._heard: dict[str, float] = {}
@@ -240,6 +241,22 @@ class Talk:
     def pace(self) -> Pace:
         """How patient it is."""
         return self._pace
+
+
+class _Gathering(selectors.DefaultSelector):
+    """Waits a little for more when something has come."""
+
+    def __init__(self, gather_s: float) -> None:
+        super().__init__()
+        self._gather_s = gather_s
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """What has come."""
+        found = super().select(timeout)
+        if not found or not self._gather_s:
+            return found
+        time.sleep(self._gather_s)
+        return super().select(0)
 
 
 class _Called:
