@@ -45,8 +45,8 @@ def test_one_that_would_be_tied_to_its_host_is_refused_with_every_reason(cloud):
         assert found.rc == 1, found
         assert re.search(r"disk vda is /srv/salt-images/\S+ on hv\d alone", found.stdout), found
     assert cloud.where(NAME) == []
-    left = [cloud.lab.exec(one, "virsh list --all --name; ls /srv/salt-images").stdout
-            for one in cloud.lab.hosts]  # fmt: skip
+    look = "virsh list --all --name; ls /srv/salt-images 2>/dev/null || true"
+    left = [cloud.lab.exec(one, look).stdout for one in cloud.lab.hosts]
     assert NAME not in "".join(left)
 
 
@@ -78,8 +78,9 @@ def test_it_runs_on_when_its_host_dies_and_is_made_nowhere_a_second_time(cloud):
     lab = cloud.lab
     [host] = cloud.where(NAME)
     lab.power_off(host)
-    code, found = deployed(cloud, True)
-    assert code == 1 and "is kept by high availability" in found["failed"][NAME], found
+    _, found = deployed(cloud, True)  # it may be started elsewhere by then
+    assert found["changes"] == {}, found
+    assert NAME in found["there"] or "is kept by high availability" in found["failed"][NAME], found
     cloud.comes_elsewhere(NAME, host, 120)
     cloud.back(host)
     cloud.well(180)
