@@ -15,9 +15,10 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.ha.place import Room
 from saltvirt.ha.reserve import Reserve
 from saltvirt.ha.view import STARTED, GuestRule, GuestWanted
-from saltvirt.hamaster import config, suits
+from saltvirt.hamaster import config, seen, suits
 from saltvirt.hamaster.enable import Asked, Disable, Enable
 from saltvirt.hamaster.outlook import Outlook
+from saltvirt.hamaster.person import Person, refuse_unless_leading
 from saltvirt.hamaster.wishes import Wishes, WishStore
 from saltvirt.operations import held
 from saltvirt.operations.operation import Operation
@@ -79,6 +80,8 @@ class HaKeeper:
         self, name: str, wish: Asked, hosts: Sequence[facts.Host]
     ) -> dict[str, choose.Reason]:
         """See Keeper."""
+        if len(self._config.masters) > 1:  # or it would be made, and could not be given
+            refuse_unless_leading(seen.look(self._opts), self._config.name)
         outlook, wishes = self._outlook(hosts)
         view = outlook.view
         view = replace(
@@ -123,10 +126,11 @@ class HaKeeper:
             return None
         return Enable(fleet, name, wish, on)
 
-    def forget(self, name: str) -> None:
+    def forget(self, fleet: Fleet, name: str) -> None:
         """See Keeper."""
         if name in self._store.read().guests:
-            self._store.change("virt.init", lambda known: known.without(name))
+            text = f"{name} is no longer of high availability: what made it failed"
+            Person(fleet, "init").wish(name, text, lambda known: known.without(name))
 
     def room(self, hosts: Sequence[facts.Host]) -> ReservedRoom | None:
         """See Keeper."""

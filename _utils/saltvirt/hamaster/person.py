@@ -74,24 +74,13 @@ class Person:
         if not self.several:
             wishes = self.store.change(f"virt.{self.verb}", make)
         else:
-            self._leads()
+            refuse_unless_leading(self.engine, self.config.name)
             wishes = self.store.offer(f"virt.{self.verb}", make)
             end_s = time.monotonic() + WAIT_S
             while self.store.read().offers and time.monotonic() < end_s:
                 time.sleep(_LOOK_S)
         self.tell(about, text)
         return wishes
-
-    def _leads(self) -> None:
-        found = self.engine.seen
-        if found.leading and not self.engine.why:
-            return
-        if found.leader not in ("", self.config.name):
-            raise errors.OperationFailed(f"{found.leader} leads: say it on that master")
-        if self.engine.why:
-            raise errors.OperationFailed(
-                f"{self.engine.why}; with several masters it is said on the one who leads"
-            )
 
     def tell(self, about: str, text: str) -> None:
         """The journal and the bus hear of it. What cannot be told was done all the same."""
@@ -101,3 +90,17 @@ class Person:
             log.warning("the journal of high availability: %s", exc)
         told = {"verb": self.verb, "about": about, "message": plain.line(text)}
         self.fleet.tell(TAG, told)
+
+
+def refuse_unless_leading(engine: seen.Engine, name: str) -> None:
+    """Raises OperationFailed where another of several masters leads, or nobody knows who. name: of
+    this one."""
+    found = engine.seen
+    if found.leading and not engine.why:
+        return
+    if found.leader not in ("", name):
+        raise errors.OperationFailed(f"{found.leader} leads: say it on that master")
+    if engine.why:
+        raise errors.OperationFailed(
+            f"{engine.why}; with several masters it is said on the one who leads"
+        )

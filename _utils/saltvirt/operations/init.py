@@ -510,7 +510,7 @@ class Init:
         name = self.wanted.name
         keeping = keeper.keeping(self.fleet, name, self.wish, on=host)
         if keeping:
-            undo.push(f"take {name} from high availability", keeper.forget, name)
+            undo.push(f"take {name} from high availability", keeper.forget, self.fleet, name)
             done = keeping.run()
             self.kept = done if isinstance(done, Result) else None
             self.report.step("kept", f"{name}: given to high availability", host=host)

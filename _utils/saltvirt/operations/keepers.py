@@ -51,7 +51,8 @@ class Keeper(Protocol):
         """Raises AlreadyExists for a name of a guest that is kept, also of one left alone."""
 
     def others(self, name: str, wish: Any, hosts: Sequence[facts.Host]) -> dict[str, choose.Reason]:
-        """Host to why it is none for a guest that is to be kept."""
+        """Host to why it is none for a guest that is to be kept. Raises OperationFailed where it
+        cannot be given on this master now."""
 
     def ties(
         self, fleet: Fleet, name: str, host: facts.Host, arguments: dict[str, Any]
@@ -65,7 +66,7 @@ class Keeper(Protocol):
         """What makes it so; None where it is so. on: the host that it was made on right now, by who
         holds its lock."""
 
-    def forget(self, name: str) -> None:
+    def forget(self, fleet: Fleet, name: str) -> None:
         """The guest is not kept after all: what made it failed."""
 
     def room(self, hosts: Sequence[facts.Host]) -> Room | None:

@@ -161,6 +161,21 @@ def test_when_it_cannot_be_written_down_the_guest_goes_again_and_nobody_keeps_it
     assert not any(cloud.guests.values()) and wishes(cloud).guests == {}
 
 
+def test_of_several_masters_it_is_given_on_the_one_who_leads_or_not_made(tmp_path, monkeypatch):
+    cloud = HaCloud(tmp_path, {}, masters=["salt", "salt2"])
+    for why in (init(cloud, ha=True).check().reasons[0], _raised(init(cloud, ha=True))):
+        assert "with several masters it is said on the one who leads" in why
+    found = deployed(cloud, monkeypatch, {"web1": {"ha": True}, "web2": {}})
+    assert [*found["failed"]] == ["web1"] and "web2" in found["changes"]
+    assert "web1" not in str(cloud.guests)
+
+
+def _raised(one):
+    with pytest.raises(errors.OperationFailed) as caught:
+        one.run()
+    return caught.value.text
+
+
 @pytest.mark.parametrize(("ha", "words"), (
     ("yes", "ha must be True, False or a mapping of priority, restarts"),
     (1, "ha must be True"),
