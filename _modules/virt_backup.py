@@ -10,13 +10,15 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import names, settings, units
-from saltvirt.backuphost import receive
+from saltvirt.backuphost import daemon, receive
+from saltvirt.backuphost import show as showing
 from saltvirt.backups import chains
-from saltvirt.backups.answers import GuestLook, PlannedDisk, Serving
+from saltvirt.backups.answers import GuestLook, PlannedDisk, Serving, ShownBackup
 from saltvirt.backupserve import request as backup_request
 from saltvirt.host import connection
 from saltvirt.host.domain import guest_lock
 from saltvirt.host.node import steps
+from saltvirt.host.provision import admission, guest_builder
 from saltvirt.spec import base, values
 
 if TYPE_CHECKING:
@@ -101,9 +103,9 @@ def backup_begin(name, ident, disks, **kwargs):
         locks=guest_lock.folder(get),
         scratch=shown.scratch,
         host=shown.host,
-        listen=backup_request.everywhere(),
+        listen=daemon.everywhere(),
         port=shown.port,
-        ports=backup_request.PORTS,
+        ports=daemon.PORTS,
         certificates=receive.CERTIFICATES,
     )
     with _connect(kwargs) as conn:
@@ -238,3 +240,87 @@ def backup_list(folder, uuid=None, mounted=False):
     """
     target = receive.opened(folder, bool(mounted))
     return [one.to_answer() for one in receive.listing(target, uuid)]
+
+
+def backup_show(folder, uuid, backup, reader, mounted=False):
+    """
+    Show a backup in a folder of this machine to one hypervisor, by NBD over TLS: read-only, until
+    nobody has read for two minutes. Meanwhile it is not removed.
+
+    :param folder: of the target
+    :param uuid: of the guest
+    :param backup: its name, its number, or ``latest``
+    :param reader: minion id of the hypervisor; no other certificate is let in
+    :param mounted: True where the folder has to be a mount point
+
+    :return: a dict: ``ident``, ``guest``, ``host`` and ``port``, ``definition``, ``disks`` (a list:
+        ``target``, ``size_bytes``)
+
+    :raises NotFound: no such backup
+    :raises BadAnswer: it is not good
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt backup1 virt.backup_show /srv/backups "$UUID" latest hyper1
+    """
+    receive.opened(folder, bool(mounted))
+    shown = backup_request.configured(__salt__["config.get"], __opts__["id"])
+    asked = showing.ShowRequest(
+        folder, str(uuid), str(backup), names.there(reader), shown.port, receive.CERTIFICATES
+    )
+    return showing.show(next(iter(saltvirt.__path__)), asked, shown.host).to_answer()
+
+
+def backup_restore(name, shown, itself=False, **kwargs):
+    """
+    Make a guest of a backup that is shown to this host (``virt.backup_show``). It is off. Its disks
+    are qcow2 files of their own in the folder of ``virt:images``; CD and floppy drives are empty.
+
+    :param name: of the new guest
+    :param shown: what ``virt.backup_show`` said
+    :param itself: True: it is the guest of the backup, with its UUID and addresses, and there is no
+        other; else those are new
+    :param overcommit: do it also where the host has promised its room to others; default:
+        ``virt:overcommit``, else False
+    :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: what ``virt.init`` returns
+
+    :raises AlreadyExists: the name, or a file where a disk would go
+    :raises Refused: this host lacks memory, CPUs or space
+    :raises OperationFailed: and then nothing of it is left
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.backup_restore web1-old shown="$SHOWN"
+    """
+    from saltvirt.backupserve import restore  # noqa: PLC0415 - needs the binding
+
+    given = dict(kwargs)
+    config = admission.config_of(__salt__["config.get"], given)
+    found = ShownBackup.from_answer(shown, "shown")
+    wanted = guest_builder.GuestRequest(names.guest(name))
+    tools = guest_builder.Tools(config, say=_backup_sayer(wanted.name, "backup_restore"))
+    with _connect(given) as conn:
+        return (
+            restore.Restore(conn, wanted, tools, found, receive.CERTIFICATES, bool(itself))
+            .run()
+            .to_answer()
+        )
+
+
+def _backup_sayer(name, verb):
+    """The steps as events: ``salt/virt/<name>/<verb>/<step>``."""
+    where = steps.folder(__salt__["config.get"])
+
+    def say(step, message, /, within_s=0, **data):
+        steps.made(where, within_s)
+        event = {"id": name, "message": message, **data}
+        steps.tell(__salt__["event.send"], f"salt/virt/{name}/{verb}/{step}", event)
+
+    return say

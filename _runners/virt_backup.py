@@ -11,6 +11,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt.backupmaster import backup as backing_up  # the name is a function's here
+from saltvirt.backupmaster import restore as restoring
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import operation, report, result
 
@@ -77,3 +78,43 @@ def backups(name=None, to=None):
     with Fleet(__opts__) as fleet:
         found, silent = backing_up.listed(fleet, None if name is None else str(name), to)
     return {**found, **({"unreachable": silent, "retcode": 1} if silent else {})}
+
+
+@result.reporting
+def backup_restore(
+    name, backup="latest", to=None, new=None, host=None, overcommit=False, name_is_free=False,
+    test=False,
+):  # fmt: skip
+    """
+    Make a guest again from a backup. It is off, its disks are files of their own.
+
+    Without ``new`` it is the guest itself, with its UUID and addresses: only where there is no
+    guest of the name any more. With ``new`` it is another one beside it, with UUID and addresses
+    of its own; the system in it still calls itself by the old name. Nothing that is there is
+    written to.
+
+    :param name: of the guest that was backed up, or its UUID
+    :param backup: the backup's name, its number, or ``latest``
+    :param to: the target that has it; default: as for ``virt.backup``
+    :param new: name of the new guest
+    :param host: the hypervisor; default: that which had the guest
+    :param overcommit: do it also where that has promised its room to others
+    :param name_is_free: you know that no silent hypervisor has a guest of the name
+    :param test: show what would be done, change nothing
+
+    :return: under the new guest's name ``result``, ``comment``, ``changes`` (``backup``),
+        ``host``, ``uuid``, ``target``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.backup_restore web1 new=web1-monday backup=7
+    """
+    asked = restoring.RestoreRequest(
+        str(name), str(backup), to, None if new is None else str(new), host,
+        bool(overcommit), bool(name_is_free),
+    )  # fmt: skip
+    with Fleet(__opts__) as fleet:
+        shown = report.of_runner(fleet, asked.made, "backup_restore", __salt__)
+        return operation.perform(restoring.Restore(fleet, asked, shown), test)

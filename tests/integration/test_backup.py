@@ -119,6 +119,10 @@ class Box:
             check=False,
         ).split()
 
+    def leaves_nothing(self):
+        """The process that kept the disks served may be at its very end."""
+        self.cloud.wait(lambda: self.traces() == [], "nothing of the backup is left")
+
     def all_restored(self):
         """Whether each backup holds what the disks held then."""
         return {ident: self.restored(ident) for ident in self.kept} == self.kept
@@ -161,7 +165,7 @@ def test_what_is_restored_is_what_was_there(box):
         assert disks["vda"]["parent"] == before
         assert made["moved_bytes"] <= 1.1 * touched * CLUSTER
     assert one.all_restored()
-    assert one.traces() == []
+    one.leaves_nothing()
     # the host keeps the one checkpoint that the next increment begins from
     names = one.sh("virsh checkpoint-list labbackup --name").split()
     assert names == [f"salt-virt.{max(one.kept)}"]
@@ -204,11 +208,24 @@ def test_a_guest_that_is_off(box):
     disks, made = one.back_up()
     assert made["consistency"] == "stopped"
     assert disks["vda"]["parent"] == min(one.kept)
-    assert one.traces() == []
+    one.leaves_nothing()
     one.sh("virsh -q start labbackup")
     one.write()
     disks, _ = one.back_up()
     assert disks["vda"]["parent"] == sorted(one.kept)[1]
+    assert one.all_restored()
+
+
+def test_one_that_is_off_gets_a_checkpoint(box):
+    """So the first increment after its start is one."""
+    one = box(12)
+    one.write()
+    one.sh("virsh -q destroy labbackup")
+    one.back_up()
+    one.sh("virsh -q start labbackup")
+    one.write()
+    disks, _ = one.back_up()
+    assert disks["vda"]["parent"] == min(one.kept)
     assert one.all_restored()
 
 
@@ -222,7 +239,7 @@ def test_one_that_is_off_cannot_be_started_meanwhile(box):
     host.call("virt.backup_begin", one.name, plan["ident"], plan["disks"])
     assert "lock" in one.cloud.exec("hv1", "virsh start labbackup", check=False).stderr
     host.call("virt.backup_end", one.name, plan["ident"])
-    assert one.traces() == []
+    one.leaves_nothing()
     one.sh("virsh -q start labbackup")
 
 
@@ -240,7 +257,13 @@ def test_a_crash_of_qemu_makes_the_disk_a_whole_one(box):
     one.write()
     disks, _ = one.back_up()
     assert disks["vda"]["parent"] == sorted(one.kept)[1]
+    one.sh("virsh -q destroy labbackup")
+    disks, made = one.back_up()
     assert one.all_restored()
+    # what the crash broke is in the file no more
+    info = json.loads(one.sh(f"qemu-img info --output=json {one.file('vda')}"))
+    bitmaps = [bitmap["name"] for bitmap in info["format-specific"]["data"]["bitmaps"]]
+    assert bitmaps == made["checkpoints"]
 
 
 @pytest.mark.parametrize("off", [False, True], ids=["runs", "off"])
@@ -259,7 +282,7 @@ def test_a_keeper_that_is_killed_is_cleaned_up_after(box, off):
     assert "under way" in again or "at work" in again
     one.sh("pkill -9 -f 'backups/.*[.]py[z]'")
     one.back_up()
-    assert one.traces() == []
+    one.leaves_nothing()
     assert one.all_restored()
     assert one.runs is not off
 
@@ -274,7 +297,7 @@ def test_a_guest_that_stops_meanwhile(box):
     one.sh("virsh -q destroy labbackup")
     why = target.refuses("virt.backup_pull", VAULT, one.name, plan["ident"], "hv1", served)
     assert "hv1" in why
-    one.cloud.wait(lambda: one.traces() == [], "nothing of it is left")
+    one.leaves_nothing()
     ended = host.call("virt.backup_end", one.name, plan["ident"])
     assert "stopped" in ended["why"]
     assert target.call("virt.backup_list", VAULT) == []
@@ -301,7 +324,7 @@ def test_nobody_reads_without_a_certificate(box):
     plain = one.cloud.exec("hv2", f"qemu-img info nbd://hv1:{served['port']}/vda", check=False)
     assert plain.returncode
     host.call("virt.backup_end", one.name, plan["ident"])
-    assert one.traces() == []
+    one.leaves_nothing()
 
 
 def test_by_the_runner(box, cloud):
@@ -312,16 +335,61 @@ def test_by_the_runner(box, cloud):
     done = cloud.run("virt.backup", one.name, test=True)
     assert done.rc == 0 and "would be backed up" in done.stdout, done
     assert cloud.run_json("virt.backups") == {"vault": []}
-    assert one.traces() == []
+    one.leaves_nothing()
     found = cloud.run_json("virt.backup", one.name)[one.name]
     assert found["result"] is True, found
     one.kept[found["changes"]["backup"]] = one.digests()
-    assert one.all_restored() and one.traces() == []
+    assert one.all_restored()
+    one.leaves_nothing()
     listed = cloud.run_json("virt.backups", one.name)["vault"]
     assert [(entry["ident"], entry["wrong"]) for entry in listed] == [(max(one.kept), None)]
     cloud.exec("hv2", f"rm -rf {VAULT}")
     done = cloud.run("virt.backup", one.name)
     assert done.rc == 1 and VAULT in done.stdout, done
-    assert one.runs and one.traces() == []
+    assert one.runs
+    one.leaves_nothing()
     wrong = cloud.run("virt.backup", one.name, to="valut")
     assert wrong.rc == 1 and "known: vault" in wrong.stdout, wrong
+
+
+def test_restored_beside_and_again(box, cloud):
+    """Another guest of another name, and the guest itself after it was purged; each holds what was
+    backed up. Nobody but the one hypervisor reads what is shown."""
+    one = box(11)
+    one.write(times=12)
+    one.back_up()
+    then = one.digests()["vda"]
+    one.write()
+    one.back_up()
+    refused = cloud.run("virt.backup_restore", one.name)
+    assert refused.rc == 1 and "is there, on hv1" in refused.stdout, refused
+    shown = one.hosts[1].call(
+        "virt.backup_show", VAULT, one.sh("virsh domuuid labbackup").strip(), "1", "hv1"
+    )
+    script = (
+        "qemu-img info --object tls-creds-x509,id=t,endpoint=client,dir=/etc/pki/qemu "
+        "--image-opts driver=nbd,export=vda,tls-creds=t,server.type=inet,server.host=hv2,"
+        f"server.port={shown['port']}"
+    )
+    assert cloud.exec("hv1", script, check=False).returncode == 0
+    assert cloud.exec("hv2", script, check=False).returncode  # its own certificate is another's
+    done = cloud.run_json("virt.backup_restore", one.name, backup=1, new="labother")
+    try:
+        assert done["labother"]["result"] is True, done
+        path = "/srv/salt-images/labother_vda.qcow2"
+        assert path in one.sh("virsh domblklist labother")
+        assert one.sh("virsh domuuid labother") != one.sh("virsh domuuid labbackup")
+        raw = f"qemu-img convert -O raw {path} /root/raw && sha256sum /root/raw; rm -f /root/raw"
+        assert one.sh(raw).split()[0] == then
+    finally:
+        one.hosts[0].call("virt.purge", "labother")
+    assert one.sh(f"ls {path}", check=False) == ""
+    uuid = one.sh("virsh domuuid labbackup")
+    one.sh("virsh -q destroy labbackup; virsh -q undefine labbackup --checkpoints-metadata")
+    done = cloud.run_json("virt.backup_restore", one.name)
+    assert done["labbackup"]["result"] is True, done
+    assert one.sh("virsh domuuid labbackup") == uuid
+    raw = raw.replace("labother", "labbackup")
+    assert one.sh(raw).split()[0] == one.digests()["vda"]
+    one.sh("virsh -q start labbackup")
+    one.hosts[0].call("virt.purge", "labbackup")

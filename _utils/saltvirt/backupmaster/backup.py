@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltvirt import errors, names, settings, units
+from saltvirt.backupmaster import keep
 from saltvirt.backups import chains, policy
 from saltvirt.backups.answers import (
     BackupMade,
@@ -221,15 +222,11 @@ def listed(
 ) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
     """(target to its backups, of one guest or of all; target to why it did not say). to: of that
     target alone. Raises InvalidInput, NotFound."""
-    known = policy.read(settings.of_master(fleet.opts))
-    wanted = list(known.targets.values())
-    if to is not None or not wanted:
-        wanted = [known.target(to)]
     found: dict[str, list[dict[str, Any]]] = {}
     silent: dict[str, str] = {}
-    for target in wanted:
+    for target in keep.chosen(fleet, to):
         try:
-            several = _of_target(fleet, target)
+            several = at(fleet, target)
         except errors.VirtError as exc:
             silent[target.name] = exc.text
         else:
@@ -238,12 +235,9 @@ def listed(
     return found, silent
 
 
-def _of_target(fleet: Fleet, target: TargetPolicy) -> list[ListedBackup]:
-    """All that are there; of a file system that all hypervisors mount, by the first that says."""
+def at(fleet: Fleet, target: TargetPolicy) -> list[ListedBackup]:
+    """All that are at a target. Raises as Fleet.one does."""
+    machine = keep.machine(fleet, target)
     asked = {"folder": target.folder, "mounted": target.mounted}
-    hosts = [target.host] if target.host else fleet.hosts()
-    for host in hosts:
-        answer = fleet.gather([host], "virt.backup_list", asked)[host]
-        if answer.ok or host == hosts[-1]:
-            return [ListedBackup.from_answer(one, host) for one in answer.get()]
-    return []
+    said = fleet.one(machine, "virt.backup_list", asked, long=False)
+    return [ListedBackup.from_answer(one, machine) for one in said]

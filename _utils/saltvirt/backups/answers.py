@@ -110,3 +110,24 @@ class ListedBackup(Fact):
     disks: dict[str, str] = field(default_factory=dict)
     stored_bytes: int = 0
     wrong: str | None = None
+
+
+@dataclass(frozen=True)
+class ShownDisk(Fact):
+    """A disk of a backup that is shown under its own name."""
+
+    target: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class ShownBackup(Fact):
+    """What `virt.backup_show` answers. guest: whose it is. host: as in the certificate that the
+    machine of the target shows."""
+
+    ident: str
+    guest: str
+    host: str
+    port: int
+    definition: str
+    disks: tuple[ShownDisk, ...]

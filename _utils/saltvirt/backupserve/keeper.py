@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from saltvirt import errors, settings, units
+from saltvirt.backuphost import daemon
 from saltvirt.backups import chains, record
 from saltvirt.backups.answers import Serving, ServingEnded
 from saltvirt.backupserve import checkpoints, look, request, running, stopped
@@ -34,7 +35,6 @@ IDLE_S = 120
 # what must stay free where the guest's old blocks are kept
 ROOM_BYTES = 256 * 1024**2
 _LOOK_S = 2
-_ESTABLISHED = "01"
 _MOST_BYTES = 1024**2
 
 
@@ -43,7 +43,7 @@ class Keeper:
 
     def __init__(self, asked: ServeRequest, journal: Journal) -> None:
         self._asked, self._journal = asked, journal
-        self._server: stopped.Server | None = None
+        self._server: daemon.Server | None = None
         self._begun: Begun | None = None
         self._port = 0
         self._last_s = time.monotonic()
@@ -69,7 +69,7 @@ class Keeper:
             recover(conn, self._journal)
             dom = lookup.lookup(conn, self._asked.guest)
             _room(self._asked.scratch)
-            self._port = _free(self._asked)
+            self._port = daemon.free(self._asked.listen, self._asked.port, self._asked.ports)
             self._begun = Begun(
                 self._asked.guest, dom.UUIDString(), self._asked.ident,
                 running.scratch(self._asked), bool(dom.isActive()),
@@ -108,7 +108,7 @@ class Keeper:
             why = None  # libvirt is being restarted; the guest's QEMU serves on
         if why:
             return why
-        if _is_read(self._port):
+        if daemon.is_read(self._port):
             self._last_s = time.monotonic()
         quiet_s = time.monotonic() - self._last_s
         return f"nobody has read for {IDLE_S} s" if quiet_s > IDLE_S else None
@@ -173,32 +173,6 @@ def _room(folder: str) -> None:
             f"{folder} has less than {units.human_bytes(ROOM_BYTES)} free: what the guest "
             "overwrites during a backup is kept there"
         )
-
-
-def _free(asked: ServeRequest) -> int:
-    """A port that nobody listens on. Raises OperationFailed."""
-    kind = socket.AF_INET6 if ":" in asked.listen else socket.AF_INET
-    for port in range(asked.port, asked.port + asked.ports):
-        with socket.socket(kind, socket.SOCK_STREAM) as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
-                trial.bind((asked.listen, port))
-                return port
-    last = asked.port + asked.ports - 1
-    raise errors.OperationFailed(
-        f"the ports from {asked.port} to {last} are in use: so many backups are read from here"
-    )
-
-
-def _is_read(port: int) -> bool:
-    """Whether somebody is connected to the port."""
-    for name in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with contextlib.suppress(OSError), open(name, encoding="ascii") as file:
-            for line in file.readlines()[1:]:
-                words = line.split()
-                if words[3] == _ESTABLISHED and int(words[1].rpartition(":")[2], 16) == port:
-                    return True
-    return False
 
 
 def main(_words: list[str]) -> int:

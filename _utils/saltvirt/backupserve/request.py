@@ -11,15 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from saltvirt import errors, places, settings
+from saltvirt.backuphost import daemon
 from saltvirt.backups.answers import PlannedDisk
 from saltvirt.images import locks
 from saltvirt.wire import Fact
 
 JOURNALS = f"{places.STATE}/backups"
 RUN = f"{places.RUN}/backups"
-# addresses that mean all of this host's
-EVERYWHERE = ("::", "0.0.0.0")
-PORT, PORTS = 10809, 16
 
 
 @dataclass(frozen=True)
@@ -151,12 +149,6 @@ def configured(get: settings.Get, minion_id: str) -> ShownAt:
         images = settings.IMAGES_FOLDER
     return ShownAt(
         settings.text(get, "backup:address", minion_id),
-        settings.integer(get, "backup:port", PORT, most=65535 - PORTS),
+        settings.integer(get, "backup:port", daemon.PORT, most=65535 - daemon.PORTS),
         os.path.join(images, "_backup"),
     )
-
-
-def everywhere() -> str:
-    """The address that means all of this host's."""
-    v6, v4 = EVERYWHERE
-    return v6 if os.path.exists("/proc/net/if_inet6") else v4

@@ -52,4 +52,5 @@ class Checkpoint(Element):
     name = Prop("name")
     description = Prop("description")
     parent = Prop("parent/name")
+    creation_time_s = Prop("creationTime", INT)
     disks = Children("disks/disk", CheckpointDisk)

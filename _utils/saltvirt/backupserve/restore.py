@@ -1,0 +1,128 @@
+"""A guest made from a backup: its disks are read from the machine of the target, which shows them
+to this host alone."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from saltvirt import errors
+from saltvirt.backups.answers import ShownBackup
+from saltvirt.design.domain import RECORD_VERSION
+from saltvirt.host.domain import metadata
+from saltvirt.host.provision import disks
+from saltvirt.host.provision.guest_builder import GuestBuilder, GuestRequest, Tools
+from saltvirt.images import tools as programs
+from saltvirt.spec.disk import DiskSpec
+from saltvirt.xml.disk import Disk
+from saltvirt.xml.domain import Domain
+from saltvirt.xml.metadata import GuestRecord, OwnDisk
+
+if TYPE_CHECKING:
+    import libvirt
+
+FORMAT = "qcow2"
+
+
+class Restore(GuestBuilder):
+    """A guest from a backup. certificates: QEMU's folder of them. itself: it is the guest of the
+    backup, which is nowhere any more; else a second one, with an identity of its own."""
+
+    VERB = "virt.backup_restore"
+
+    def __init__(
+        self,
+        conn: libvirt.virConnect,
+        guest: GuestRequest,
+        tools: Tools,
+        shown: ShownBackup,
+        certificates: str,
+        itself: bool,
+    ) -> None:
+        super().__init__(conn, guest, tools)
+        self.shown, self.certificates, self.itself = shown, certificates, itself
+        self.model = Domain.fromstring(shown.definition)
+
+    def check(self) -> None:
+        """Each disk has a place, and the host room."""
+        self.tools.say("check", f"checking what the backup {self.shown.ident} needs here")
+        there = {disk.target for disk in self.model.disks}
+        folder = self.tools.admission_config.images_dir
+        for one in self.shown.disks:
+            if one.target not in there:
+                raise errors.BadAnswer(f"the backup's definition has no disk {one.target}")
+            path = os.path.join(folder, f"{self.guest.name}_{one.target}.{FORMAT}")
+            if os.path.lexists(path):
+                raise errors.AlreadyExists(f"disk {one.target}: {path} exists already")
+            spec = DiskSpec(name=one.target, device="disk", size_bytes=one.size_bytes)
+            write = self._reader(one.target)
+            self.works.append(disks.Work(spec, make=True, format=FORMAT, path=path, write=write))
+        self.admit(self.definition())
+
+    def fetch(self) -> None:
+        """Nothing to fetch before the guest has its place."""
+
+    def definition(self) -> Domain:
+        """That of the backup with the disks that are made here. Drives are empty: what was in them
+        is in no backup."""
+        built = self.model.copy()
+        built.name = self.guest.name
+        built.record = GuestRecord(version=RECORD_VERSION)
+        for entry in self.model.record.entries:
+            built.record.entries.append(entry.copy())
+        made = {work.spec.name: work for work in self.works}
+        for disk in list(built.disks):
+            work = made.get(disk.target or "")
+            if work:
+                self._point(built.record, disk, work.file)
+            elif disk.removable_medium:
+                disk.source = None
+            else:
+                built.disks.remove(disk)
+        built.os.forget_variables()
+        if not self.itself:
+            self._another(built)
+        return built
+
+    @staticmethod
+    def _point(record: GuestRecord, disk: Disk, path: str) -> None:
+        disk.source = disk.backing_store = None
+        disk.type, disk.driver_type = "file", FORMAT
+        disk.source.file = path
+        record.disks.append(OwnDisk(target=disk.target, path=path))
+
+    @staticmethod
+    def _another(built: Domain) -> None:
+        built.uuid = None
+        metadata.unmark(built.record)
+        for nic in built.interfaces:
+            nic.mac = nic.target = None
+        genid = built.need().find("genid")
+        if genid is not None:
+            genid.text = None
+        for display in built.graphics:
+            display.port, display.autoport = None, True
+
+    def _reader(self, target: str) -> Callable[[str], object]:
+        def write(path: str) -> None:
+            self.tools.say("copy", f"reading disk {target} of the backup", within_s=3600)
+            # it is there before qemu-img opens it, for nobody else to read
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+            programs.run(self._argv(target, path), f"read {target} of {self.shown.ident}",
+                         timeout_s=None)  # fmt: skip
+
+        return write
+
+    def _argv(self, target: str, path: str) -> list[str]:
+        credentials = {
+            "qom-type": "tls-creds-x509", "id": "tls", "dir": self.certificates,
+            "endpoint": "client", "verify-peer": True,
+        }  # fmt: skip
+        source = {
+            "driver": "nbd", "export": target, "tls-creds": "tls",
+            "server": {"type": "inet", "host": self.shown.host, "port": str(self.shown.port)},
+        }  # fmt: skip
+        return ["qemu-img", "convert", "--object", json.dumps(credentials), "-O", FORMAT,
+                f"json:{json.dumps(source)}", path]  # fmt: skip

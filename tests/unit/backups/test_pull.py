@@ -1,0 +1,114 @@
+"""What of a disk is read: by what the server says of zeros and of bitmaps, in pieces of a grid."""
+
+import random
+
+import pytest
+
+from saltvirt import errors
+from saltvirt.backuphost import exports, pull
+from saltvirt.backuphost.exports import ALLOCATION, DATA, ZEROS, Extent
+
+FIRST, SECOND = "qemu:dirty-bitmap:a", "qemu:dirty-bitmap:b"
+BLOCK = 4096
+
+
+class Told:
+    """A server that tells of each block, and of as many of them at a time as it likes."""
+
+    def __init__(self, blocks, seed, silent=()):
+        self.blocks, self.random, self.silent = blocks, random.Random(seed), silent
+
+    def block_status(self, count, offset, told):
+        for context, flags in self.blocks.items():
+            if context in self.silent:
+                continue
+            at, runs = offset, []
+            asked = self.random.randint(1, count // BLOCK) * BLOCK
+            while at < offset + asked:
+                flag = flags[at // BLOCK]
+                if len(runs) > 1 and runs[-1] == flag and self.random.random() < 0.8:
+                    runs[-2] += BLOCK
+                else:
+                    runs += [BLOCK, flag]
+                at += BLOCK
+            told(context, offset, runs, 0)
+
+
+def wanted(blocks, contexts):
+    """The blocks that are to be read, and how."""
+    found = {}
+    for number, allocation in enumerate(blocks[ALLOCATION]):
+        if not contexts or any(blocks[one][number] & 1 for one in contexts):
+            found[number] = ZEROS if allocation & 2 else DATA
+    return found
+
+
+@pytest.mark.parametrize("contexts", [(), (FIRST,), (FIRST, SECOND)])
+@pytest.mark.parametrize("seed", range(30))
+def test_extents_are_what_the_server_tells_of_each_block(seed, contexts):
+    chance = random.Random(seed)
+    count = chance.randint(1, 60)
+    blocks = {ALLOCATION: [chance.choice([0, 0, 3, 2]) for _ in range(count)]}
+    blocks |= {one: [chance.choice([0, 0, 1]) for _ in range(count)] for one in contexts}
+    found, end = {}, 0
+    for one in exports.extents(Told(blocks, seed), count * BLOCK, contexts):
+        assert one.offset >= end and one.length > 0
+        end = one.end
+        found |= dict.fromkeys(range(one.offset // BLOCK, one.end // BLOCK), one.kind)
+    assert found == wanted(blocks, contexts)
+
+
+def test_a_server_that_does_not_tell_of_a_bitmap_is_an_error():
+    blocks = {ALLOCATION: [0] * 4, FIRST: [1] * 4}
+    told = Told(blocks, 1, silent=(FIRST,))
+    with pytest.raises(errors.OperationFailed, match="is not told from 0 on"):
+        list(exports.extents(told, 4 * BLOCK, (FIRST,)))
+
+
+def test_data_is_cut_at_the_grid_and_zeros_are_not():
+    grid = pull.PIECE_BYTES
+    given = [Extent(grid - 512, 2 * grid, DATA), Extent(5 * grid, 9 * grid, ZEROS)]
+    assert list(pull._cut(given)) == [
+        Extent(grid - 512, 512, DATA),
+        Extent(grid, grid, DATA),
+        Extent(2 * grid, grid - 512, DATA),
+        Extent(5 * grid, 9 * grid, ZEROS),
+    ]
+
+
+class Disk:
+    """What a source holds, or a sink was given."""
+
+    def __init__(self, size):
+        self.held = bytearray(b"\xee" * size)
+        self.zeroed = []
+
+    def pread(self, length, offset):
+        return self.held[offset : offset + length]
+
+    def pwrite(self, data, offset):
+        self.held[offset : offset + len(data)] = data
+
+    def zero(self, length, offset):
+        self.zeroed.append((offset, length))
+        self.held[offset : offset + length] = bytes(length)
+
+
+@pytest.mark.parametrize("overlay", [False, True])
+def test_zeros_are_written_where_something_is_below(overlay, monkeypatch):
+    """Also data that is nothing but zeros."""
+    size = 3 * pull.PIECE_BYTES
+    source, sink = Disk(size), Disk(size)
+    source.held[pull.PIECE_BYTES : 2 * pull.PIECE_BYTES] = bytes(pull.PIECE_BYTES)
+    kinds = [Extent(0, 2 * pull.PIECE_BYTES, DATA), Extent(2 * pull.PIECE_BYTES, 4096, ZEROS)]
+    monkeypatch.setattr(exports, "extents", lambda *_args: iter(kinds))
+    disk = pull.PulledDisk("vda", "vda", size)
+    found = list(pull._Copy([source], sink, overlay).all(disk))
+    assert [(one.offset_bytes, one.length_bytes, one.sha256 == "zero") for one, _ in found] == [
+        (0, pull.PIECE_BYTES, False),
+        (pull.PIECE_BYTES, pull.PIECE_BYTES, True),
+        (2 * pull.PIECE_BYTES, 4096, True),
+    ]
+    assert [moved for _, moved in found] == [pull.PIECE_BYTES, pull.PIECE_BYTES, 0]
+    assert sink.held[: pull.PIECE_BYTES] == source.held[: pull.PIECE_BYTES]
+    assert bool(sink.zeroed) is overlay
