@@ -45,6 +45,7 @@ ASKS = {
     "virt.storage_users", "virt.migratable", "virt.tls_info", "virt.names_on_disk", "virt.versions",
     "virt.get_xml", "virt.get_disks", "test.ping", "saltutil.find_job",
 }  # fmt: skip
+BACKUP = "000001-20261123T155220Z-00000001"
 GUESTS = {"hv1": {"web1": "running", "db1": "shutdown"}, "hv2": {"web2": "running"}}
 
 
@@ -231,6 +232,33 @@ class Host:
     def delete_snapshots(self, test=False, **_more):
         return {**self.revert_snapshot(test=test), "deleted": {"s1": True, "s2": True}}
 
+    def backup_look(self, **_more):
+        disk = {"target": "vda", "size_bytes": 8, "source": "file /i/a", "format": "qcow2",
+                "bitmaps": {"salt-virt.x": "good"}}  # fmt: skip
+        return {"uuid": "u", "active": True, "disks": [disk], "checkpoints": ["salt-virt.x"],
+                "skipped": {"sda": "a CD drive"}}  # fmt: skip
+
+    def backup_plan(self, **_more):
+        disks = [{"target": "vda", "parent": None, "since": None, "reason": "the first"}]
+        return {"ident": BACKUP, "disks": disks, "needed": ["salt-virt.x"]}
+
+    def backup_begin(self, **_more):
+        disk = {"target": "vda", "size_bytes": 8, "source": "file /i/a", "export": "vda",
+                "parent": None, "reason": "the first", "checkpoint": "c"}  # fmt: skip
+        return {"uuid": "u", "host": "hv1", "port": 10809, "consistency": "crash",
+                "definition": "<domain/>", "disks": [disk], "note": "no agent"}  # fmt: skip
+
+    def backup_pull(self, **_more):
+        return {"ident": BACKUP, "stored_bytes": 9, "moved_bytes": 8, "checkpoints": ["c"]}
+
+    def backup_end(self, **_more):
+        return {"why": None, "left": []}
+
+    def backup_list(self, **_more):
+        return [{"ident": BACKUP, "when": "2026-11-23T15:52:20Z", "host": "hv1", "guest": "web1",
+                 "uuid": "u", "consistency": "crash", "disks": {"vda": "whole"},
+                 "stored_bytes": 9, "wrong": None}]  # fmt: skip
+
     def backup_prune(self, **_more):
         backups = [{"ident": "000001-20261123T155220Z-00000001", "stays": False, "why": "no rule"}]
         about = {"uuid": "u", "guest": "web1", "backups": backups, "trouble": None}
@@ -349,13 +377,15 @@ VERBS = {
     "ha_arm": ({}, ()), "ha_disarm": ({}, ()), "ha_status": ({}, ()),
     "ha_confirm_off": ({"host": "hv2"}, ()), "ha_simulate": ({"lose": "hv1"}, ()),
     "fence": ({"host": "hv1", "test": True}, ()),
+    "backup": ({"name": "web1"}, ("web1",)), "backup_test": ({"name": "web1", "test": True}, ()),
+    "backups": ({}, ()), "backup_verify": ({}, ()),
     "backup_prune": ({}, ()), "backup_prune_test": ({"name": "web1", "test": True}, ()),
-    "backup_verify": ({}, ()),
     "certs": ({}, ()), "rotate_ca": ({}, ()), "revoke": ({"host": "hv1"}, ()),
 }  # fmt: skip
 RUNNERS = {
     "virt": ("query", "list", "host_info", "versions", "next_host", "explain", "capacity", "init",
              "vm_info", "where"),
+    "virt_backup": ("backup", "backups"),
     "virt_backup_keep": ("backup_prune", "backup_verify"), "virt_deploy": ("deployed",),
     "virt_ha": ("ha_enable", "ha_disable", "ha_ignore", "ha_move", "ha_setup", "ha_rule",
                 "ha_arm", "ha_disarm", "ha_status", "ha_confirm_off", "ha_simulate", "fence"),
