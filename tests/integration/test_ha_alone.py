@@ -125,7 +125,8 @@ def test_a_guest_whose_kernel_always_panics_is_tried_here_and_there_and_left_for
     lab = cloud.lab
     disk = f"{POOL}/web2.raw"
     make = (f"printf {shlex.quote(PANICS)} > {disk}; truncate -s 510 {disk}; "
-            f"printf '\\125\\252' >> {disk}; chown 64055:64055 {disk}")  # fmt: skip
+            f"printf '\\125\\252' >> {disk}; truncate -s 1M {disk}; "
+            f"chown 64055:64055 {disk}")  # fmt: skip
     lab.exec("hv1", ["bash", "-c", make])
     lab.exec("hv1", "virsh -q define /dev/stdin && virsh -q start web2", input=PANICKING)
     given = lab.run("virt.ha_enable", "web2", restarts=1, relocates=1)
