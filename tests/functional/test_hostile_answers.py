@@ -259,6 +259,14 @@ class Host:
                  "uuid": "u", "consistency": "crash", "disks": {"vda": "whole"},
                  "stored_bytes": 9, "wrong": None}]  # fmt: skip
 
+    def backup_show(self, **_more):
+        disks = [{"target": "vda", "size_bytes": 8}]
+        return {"ident": BACKUP, "guest": "web1", "host": "hv1", "port": 10809,
+                "definition": "<domain/>", "disks": disks}  # fmt: skip
+
+    def backup_restore(self, name, **_more):
+        return self.init(name)
+
     def backup_prune(self, **_more):
         backups = [{"ident": "000001-20261123T155220Z-00000001", "stays": False, "why": "no rule"}]
         about = {"uuid": "u", "guest": "web1", "backups": backups, "trouble": None}
@@ -378,6 +386,7 @@ VERBS = {
     "ha_confirm_off": ({"host": "hv2"}, ()), "ha_simulate": ({"lose": "hv1"}, ()),
     "fence": ({"host": "hv1", "test": True}, ()),
     "backup": ({"name": "web1"}, ("web1",)), "backup_test": ({"name": "web1", "test": True}, ()),
+    "backup_restore": ({"name": "web1", "new": "new1"}, ("web1", "new1")),
     "backups": ({}, ()), "backup_verify": ({}, ()),
     "backup_prune": ({}, ()), "backup_prune_test": ({"name": "web1", "test": True}, ()),
     "certs": ({}, ()), "rotate_ca": ({}, ()), "revoke": ({"host": "hv1"}, ()),
@@ -385,7 +394,7 @@ VERBS = {
 RUNNERS = {
     "virt": ("query", "list", "host_info", "versions", "next_host", "explain", "capacity", "init",
              "vm_info", "where"),
-    "virt_backup": ("backup", "backups"),
+    "virt_backup": ("backup", "backups", "backup_restore"),
     "virt_backup_keep": ("backup_prune", "backup_verify"), "virt_deploy": ("deployed",),
     "virt_ha": ("ha_enable", "ha_disable", "ha_ignore", "ha_move", "ha_setup", "ha_rule",
                 "ha_arm", "ha_disarm", "ha_status", "ha_confirm_off", "ha_simulate", "fence"),
