@@ -32,7 +32,6 @@ DELETION = {
     "backups.retention": (),
     "backups.stock": (),
     "backups.chains": (),
-    "backuphost.prune": ("test_backup_keep",),
     "host.domain.purge": ("test_purge_plan", "test_shared", "test_still_needed"),
     "host.domain.removal": ("test_removal", "test_still_needed"),
     "host.migration.confirm": ("test_confirm", "test_migrate_ends"),
