@@ -142,8 +142,9 @@ class HaCloud:
             ip daddr {MASTER} tcp dport {{ {ports} }} drop; }} }}""")  # fmt: skip
 
     def heal_storage(self, host):
-        """It reaches it again."""
-        self.lab.exec(host, "nft delete table inet cut_storage 2>/dev/null", check=False)
+        """It reaches it again; one that is off will."""
+        if self.is_on(host):
+            self.lab.exec(host, "nft delete table inet cut_storage 2>/dev/null", check=False)
 
     def room_off(self):
         """All machines lose their power at once, the master's too."""
