@@ -137,9 +137,12 @@ class HaCloud:
         listening = self.lab.exec("master", "ss -Htlnp | grep glusterfsd").stdout.splitlines()
         bricks = [line.split()[3].rpartition(":")[2] for line in listening]
         ports = ", ".join([str(GLUSTERD), *bricks])
-        self.lab.exec(host, ["nft", "-f", "-"], input=f"""table inet cut_storage {{ chain out {{
-            type filter hook output priority 0;
-            ip daddr {MASTER} tcp dport {{ {ports} }} drop; }} }}""")  # fmt: skip
+        self.lab.exec(host, ["nft", "-f", "-"], input=f"""table inet cut_storage {{
+            chain out {{
+                type filter hook output priority 0
+                ip daddr {MASTER} tcp dport {{ {ports} }} drop
+            }}
+        }}""")  # fmt: skip
 
     def heal_storage(self, host):
         """It reaches it again; one that is off will."""
