@@ -174,7 +174,8 @@ class HaCloud:
         """The host has power, network and storage again."""
         if not self.is_on(host):
             self.lab.power_on(host)
-        self.mount(host)
+        # a client that was cut off takes a moment to reach its server again
+        self.lab.wait(lambda: self._mounts(host), f"the storage is there on {host}")
 
 
 class Counting(HaCloud):
