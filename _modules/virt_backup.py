@@ -89,6 +89,7 @@ def backup_begin(name, ident, disks, **kwargs):
     """
     from saltvirt.backupserve import api  # noqa: PLC0415 - needs the binding
 
+    connection.require_binding()
     planned = values.list_of(base.mapping)(disks, "disks")
     get = __salt__["config.get"]
     local = settings.connection(get, dict(kwargs))
@@ -301,6 +302,7 @@ def backup_restore(name, shown, itself=False, **kwargs):
     """
     from saltvirt.backupserve import restore  # noqa: PLC0415 - needs the binding
 
+    connection.require_binding()
     given = dict(kwargs)
     config = admission.config_of(__salt__["config.get"], given)
     found = ShownBackup.from_answer(shown, "shown")
