@@ -8,7 +8,7 @@ import pytest
 from tests.integration.ha import HaCloud
 from tests.integration.manual import Page
 
-pytestmark = [pytest.mark.lab]
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 # the lab's names and addresses
 INSTEAD = {"hyper": "hv", "10.0.0.": "10.77.0.1", "10.9.0.": "10.77.0.5"}
@@ -98,7 +98,6 @@ def test_a_power_cut_and_the_guest_runs_elsewhere(cloud):
     assert len(cloud.where(NAME)) == 1
 
 
-@pytest.mark.slow
 def test_an_update_of_the_agent_while_guests_run(cloud, at_rest):
     lab = cloud.lab
     for host in lab.hosts:  # the program of before: Python takes it as it is
@@ -110,7 +109,6 @@ def test_an_update_of_the_agent_while_guests_run(cloud, at_rest):
     time.sleep(UNFED_S)
 
 
-@pytest.mark.slow
 def test_neither_salt_nor_libvirts_packages_fire_a_watchdog(cloud, at_rest):
     lab = cloud.lab
     lab.salt("hv*", "saltutil.sync_all", timeout=120)

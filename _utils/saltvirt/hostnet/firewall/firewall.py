@@ -67,7 +67,7 @@ def rules(
     return Rules(
         open=tuple(ports(text) for text in opened),
         shut=tuple(ports(text) for text in shut),
-        hosts=_all(hosts, "hypervisor", "hosts"),
+        hosts=_all(hosts, "other hypervisor", "hosts"),
         agent=(ports(agent),) if agent else (),
         masters=_all(masters, "master", "masters") if agent else (),
     )
@@ -172,7 +172,7 @@ def _addresses(host: str, what: str, key: str) -> Collection[str]:
     except (OSError, UnicodeError) as exc:  # the latter: it can be no name
         why = exc.strerror if isinstance(exc, OSError) else exc
         raise InvalidInput(
-            f"the {'other ' if what == 'hypervisor' else ''}{what} {host} has no address here "
-            f"({why}): it must be in DNS or /etc/hosts, or set libvirt:firewall:{key} to addresses"
+            f"the {what} {host} has no address here ({why}): it must be in DNS or /etc/hosts, "
+            f"or set libvirt:firewall:{key} to addresses"
         ) from exc
     return {address(str(item[4][0]).partition("%")[0]) for item in found}
