@@ -120,6 +120,19 @@ def test_a_lease_is_kept_until_its_guest_starts(record, held, done):
     assert [(one.kind, one.why) for one in found] == ([done] if done else [])
 
 
+@pytest.mark.parametrize(
+    "host, done", [("", []), ("h2", []), ("h1", [("drop", "it lives elsewhere")])]
+)
+def test_a_definition_goes_only_when_its_guest_lives_elsewhere(host, done):
+    """That of a stopped guest, which has no host, may be the only one that there is."""
+    record = registry.GuestRecord("stopped", epoch=3, host=host, changed=7)
+    known = Registry(version=7, members=("h1", "h2", "h3"), guests={"web1": record})
+    state = agent_view.begun("h2", 5, agent_view.Kept(registry=known), 9)
+    seen = agent_view.AgentView(guests={"web1": facts.GuestThere(3, "off")})
+    found = Acting(state, seen, view.HaPolicy(), True, 9)._guests()
+    assert [(one.kind, one.why) for one in found] == done
+
+
 def test_the_same_seed_draws_the_same_cloud():
     assert random.draw(7) == random.draw(7) != random.draw(8)
 

@@ -153,8 +153,8 @@ class Acting:
             return self._own(name, record, there or GuestThere(0, OFF))
         if there is None or (record.target, record.target_boot) == (me, boot):
             return None  # it is on its way
-        if record.host == me and there.state not in ALIVE:
-            return None  # its definition waits for the leader
+        if record.host in (me, "") and there.state not in ALIVE:
+            return None  # it lives nowhere else: this definition may be the only one
         return self._foreign(name, record, there)
 
     def _lease(self, name: str, record: GuestRecord) -> AgentAction | None:
