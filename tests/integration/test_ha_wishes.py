@@ -1,4 +1,4 @@
-"""``ha`` of virt.init and virt.deployed, with real parts: a guest that a person
+"""``ha`` of virt.init and virt.deployed, and the reserve, with real parts: a guest that a person
 asked for in one line runs on when its host dies."""
 
 import json
@@ -11,6 +11,7 @@ from tests.integration.ha import POOL, HaCloud
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 NAME = "wish1"
+CONF = "/etc/salt/master.d/virt.conf"
 
 
 def disks(folder):
@@ -102,3 +103,34 @@ def test_it_runs_on_when_its_host_dies_and_is_made_nowhere_a_second_time(cloud):
         done
     )
     assert len(cloud.where(NAME)) == 1
+
+
+def test_room_for_the_loss_of_a_host_is_kept(cloud):
+    lab = cloud.lab
+    free = json.loads(lab.exec("master", "salt-run --out=json virt.host_info").stdout)
+    mib = min(one["memory_free_mib"] for one in free.values()) * 2 // 3
+    settings = json.loads(lab.exec("master", f"cat {CONF}").stdout)
+    settings["virt"]["ha"]["reserve"] = 1
+
+    def configure():
+        lab.exec("master", f"cat > {CONF}", input=json.dumps(settings))
+
+    configure()
+    big = {"mem": mib, "start": False}
+    try:
+        assert init(cloud, "big1", host="hv1", ha=True, **big).rc == 0
+        assert init(cloud, "big2", host="hv2", **big).rc == 0
+        found = init(cloud, "big3", **big)
+        assert found.rc == 1, found
+        assert "hv3: it would break virt:ha:reserve: if hv1 died, no host would take big1" in (
+            found.stdout), found  # fmt: skip
+        shown = lab.run("virt.capacity", 1, mib).stdout
+        assert re.search("more guests? fits?, .*, 0 with room kept for the loss of 1 host", shown)
+        settings["virt"]["ha"]["reserve_policy"] = "warn"
+        configure()
+        found = init(cloud, "big3", **big)
+        assert found.rc == 0 and "it would break virt:ha:reserve" in found.stdout, found
+    finally:
+        lab.run("virt.ha_disable", "big1")
+        for name in ("big1", "big2", "big3"):
+            lab.run("virt.purge", name)
