@@ -24,8 +24,9 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import settings, units
+from saltvirt import errors, settings, units
 from saltvirt.answers.power import Power
+from saltvirt.haagent import kept
 from saltvirt.host import connection
 from saltvirt.host.domain import (
     describe,
@@ -659,7 +660,7 @@ def set_autostart(vm_, state="on", **kwargs):
     :return: True, after libvirt showed the flag
 
     :raises InvalidInput: another state
-
+    :raises Refused: it is kept by high availability, and must not start with its host
 
     CLI Example:
 
@@ -667,7 +668,10 @@ def set_autostart(vm_, state="on", **kwargs):
 
         salt "*" virt.set_autostart <domain> <on | off>
     """
-    return _change(vm_, "set_autostart", lifecycle.set_autostart, kwargs, lifecycle.on_off(state))
+    on = lifecycle.on_off(state)
+    if on and (why := kept.words(str(vm_))):
+        raise errors.Refused(f"{why}, which alone starts it: it cannot start with its host, too")
+    return _change(vm_, "set_autostart", lifecycle.set_autostart, kwargs, on)
 
 
 def create_xml_str(xml, **kwargs):

@@ -115,6 +115,14 @@ def test_a_kernel_that_panicked_and_is_kept_is_alive_and_started_anew_when_it_wa
     alone.ails(facts.PANICKED, "its kernel panicked")
 
 
+def test_a_kernel_that_panicked_and_is_kept_is_ended_when_it_is_to_be_stopped(alone):
+    """Found in a lab: it was asked to shut down each second, which libvirt refused."""
+    alone.runs(PANICS, "<panic model='isa'/>", crash="preserve")
+    alone.ails(facts.PANICKED, "its kernel panicked")
+    alone.guests.shut_down(NAME)
+    until(lambda: alone.told().state == facts.STOPPED, "it is off", 30)
+
+
 def test_a_kernel_that_panicked_and_was_destroyed_has_crashed(alone):
     alone.runs(PANICS, "<panic model='isa'/>")
     until(lambda: alone.told().state == facts.CRASHED, "it crashed", 30)

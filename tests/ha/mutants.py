@@ -5,14 +5,20 @@ import argparse
 import contextlib
 import sys
 
-from saltvirt.ha import safety
+from saltvirt.ha import lead, safety
 from tests.ha import random as runs
 
-# condition → what it says when it is not there
+
+def _led_once(asked_s, *_):
+    """A lead that was granted never ends; one that was not cannot even be asked for."""
+    return asked_s is not None
+
+
+# condition → what it says when it is not there, or by what it is told
 WITHOUT = {
     "lease_holds": True, "enough_acknowledge": True, "may_acknowledge": True, "may_disarm": True,
     "must_kill": False, "is_given_up": False, "does_not_hear": True, "may_grant": True,
-    "lead_is_over": True, "may_start": True, "leads": True, "is_enough": True,
+    "lead_is_over": True, "may_start": True, "leads": _led_once, "is_enough": True,
     "may_master_acknowledge": True, "fences_left": True, "is_at_rest": False, "fence_proves": True,
     "watchdog_proves": True, "boot_proves": True, "is_released": True, "is_gone": True,
     "is_over": True, "may_place": True, "lease_proves": True,
@@ -22,12 +28,16 @@ WITHOUT = {
 @contextlib.contextmanager
 def without(name):
     """The library without one of its conditions."""
-    real = getattr(safety, name)
-    setattr(safety, name, lambda *_: WITHOUT[name])
+    real, with_term = getattr(safety, name), lead._with_term
+    what = WITHOUT[name]
+    setattr(safety, name, what if callable(what) else lambda *_: what)
+    if name == "leads":  # one who hears of a later term leads no more, without it, too
+        lead._with_term = lambda state, *seen: state if state.leading_s else with_term(state, *seen)
     try:
         yield
     finally:
         setattr(safety, name, real)
+        lead._with_term = with_term
 
 
 def notices(name, most, seed=1):

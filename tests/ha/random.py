@@ -64,6 +64,11 @@ def draw(seed, trap=0.5):
             steps.append(_long_lead(more, list(hosts), masters))
         else:
             steps.append(_comes_back(more, list(hosts), masters))
+    if len(masters) > 1 and not only_masters and more.random() < trap / 4:
+        steps.append(_unheard(more, list(hosts), masters))
+    if len(masters) > 1 and not only_masters and more.random() < trap / 4:
+        data |= {"suspect_s": 3, "lead_lease_s": 30, "impatient": True}
+        steps.append(_asks_early(more, list(hosts), masters))
     return data
 
 
@@ -92,6 +97,15 @@ def _long_lead(rng, hosts, masters):
     return [*_whole(hosts, masters), *off, *cuts, "delay 75"]
 
 
+def _asks_early(rng, hosts, masters):
+    """The lead is granted for long. The one who leads is cut off; another, who has just begun,
+    asks for it at once, while the first may still decide."""
+    first, second = rng.sample(masters, 2)
+    cuts = [f"cut {first} {one}" for one in (*hosts, second)]
+    return [*_whole(hosts, masters), f"master {second} stop", "delay 75", *cuts,
+            f"master {second} start", "delay 60"]  # fmt: skip
+
+
 def _comes_back(rng, hosts, masters):
     """One who led is cut off; another leads and decides; that one dies, and the first is back with
     what it knew."""
@@ -102,6 +116,14 @@ def _comes_back(rng, hosts, masters):
     return [*_whole(hosts, masters), *cuts, "delay 25", *off, "guest g1 crash", "delay 30", *said,
             "delay 30", f"master {second} stop", f"delay {rng.choice((1, 9, 15))}", "heal",
             "delay 20", "guest g1 crash", "delay 75"]  # fmt: skip
+
+
+def _unheard(rng, hosts, masters):
+    """The one who leads hears all, and nobody hears him; another leads; then a host is lost."""
+    first = rng.choice(masters)
+    cuts = [f"cut {first} {one} oneway" for one in hosts]
+    return [*_whole(hosts, masters), *cuts, "delay 40", f"power {rng.choice(hosts)} off",
+            "guest g1 crash", "delay 75"]  # fmt: skip
 
 
 def _cuts(rng, command, hosts, masters):

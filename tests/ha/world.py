@@ -15,6 +15,7 @@ from saltvirt.ha.facts import (
     CRASHED,
     FAILED,
     INCOMING,
+    IO_FAILED,
     OFF,
     RUNNING,
     STARTING,
@@ -30,6 +31,8 @@ from saltvirt.placement.facts import Host as Room
 BOOT_S, START_S, STOP_S, MIGRATE_S, MIGRATE_PATIENCE_S, HALT_S = 15, 2, 3, 5, 15, 2
 # the storage gives a lease to another host when the one that has it did not renew it for so long
 LEASE_S = 15
+# a master of many reads what has come only twice a beat
+READS_LATE = 11
 # what was cut or healed has its effect after so long
 SETTLES_S = 10
 
@@ -37,7 +40,8 @@ SETTLES_S = 10
 @dataclass
 class Copy:
     """A guest on a host. writes: the epoch that it writes with. trouble: what ails it; resets: so
-    often it has reset itself."""
+    often it has reset itself. shut: the storage gave its lease to another host, and lets nothing
+    more of it through, whoever has the lease since: it must be started anew."""
 
     epoch: int
     state: str
@@ -47,6 +51,7 @@ class Copy:
     moving_since: float | None = None
     trouble: str = ""
     resets: int = 0
+    shut: bool = False
 
 
 class Machine:
@@ -119,6 +124,8 @@ class Master(Machine):
         decision = decide.decide(seen, self.state, self.now())
         if decision.decided and world.shares:
             world.acts(self.name, seen)
+        if decision.decided or decision.fences:
+            world.leads(self.name, decision.state.kept.term)
         self.state = decision.state
         self.kept = decision.state.kept
         for one in decision.decided:
@@ -363,7 +370,7 @@ class Host(Machine):
     def unfed(self, fed):
         if self.is_on and self.device_armed and self.watchdog and fed == self.fed:
             self.world.self_fenced.append(self.name)
-            if self.is_heard():
+            if self.is_heard() and not self.world.scenario.impatient:
                 self.world.unjust.append(f"{self.name} cut its power, and a majority hears it")
             self.power_off("its watchdog was not fed")
 
@@ -384,6 +391,7 @@ class Host(Machine):
         copy = self.copies.setdefault(action.guest, Copy(0, OFF))
         copy.epoch, copy.state, copy.busy = action.epoch, STARTING, copy.busy + 1
         copy.migrated, copy.moving_since, copy.trouble, copy.resets = 0, None, "", 0
+        copy.shut = False
         self.world.at(START_S, self.started, action.guest, copy.busy)
 
     def started(self, name, busy):
@@ -640,6 +648,12 @@ class World:
             self.violations.append(f"{name} acts by wishes {number}, {self.acted} were acted by")
         self.acted = number
 
+    def leads(self, name, term):
+        """Nobody decides once a majority has granted the lead to one who came after him."""
+        later = [host for host in self.hosts.values() if host.kept.term > term]
+        if 2 * len(later) > len(self.hosts):
+            self.violations.append(f"{name} decides, and leads no more")
+
     def settle(self, quiet_s, most_s):
         """Runs on until nothing has happened for so long. Returns whether it came to that."""
         end = self.time + most_s
@@ -669,6 +683,7 @@ class World:
     def send(self, one, other, kind, message):
         if self.connected(one, other) and getattr(other, "state", None) is not None:
             delay = self.random.uniform(0.001, 0.05)
+            delay *= READS_LATE if isinstance(other, Master) else 1
             other.inbox.append((self.time + delay, kind, one.name, message))
 
     # disks
@@ -681,8 +696,12 @@ class World:
             if not host.is_on or host.hung or not host.storage:
                 continue
             for name, copy in host.copies.items():
-                if copy.state == RUNNING and self.take_lease(name, host.name):
+                if copy.state != RUNNING:
+                    continue
+                if not copy.shut and self.take_lease(name, host.name):
                     self.wrote(name, host.name, copy.writes)
+                else:
+                    copy.trouble = IO_FAILED
 
     def wrote(self, name, host, epoch):
         last = self.disks.get(name)
@@ -701,6 +720,9 @@ class World:
         holder, at = self.leases.get(name, (host, 0))
         if holder != host and self.hosts[holder].is_on and self.time - at < LEASE_S:
             return False
+        old = self.hosts[holder].copies.get(name)
+        if holder != host and old is not None:
+            old.shut = True
         self.leases[name] = (host, self.time)
         return True
 

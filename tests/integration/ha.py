@@ -83,7 +83,7 @@ class HaCloud:
         """The shared storage on a host that has booted."""
         self.lab.exec(host, MOUNT)
 
-    def guest(self, host, name):
+    def started(self, host, name):
         """A guest that runs there, with its disk on the shared storage."""
         disk = f"{POOL}/{name}.qcow2"
         self.lab.exec(host, f"qemu-img create -q -f qcow2 {disk} 1G && chown 64055:64055 {disk}")
@@ -153,6 +153,7 @@ class HaCloud:
         """All machines lose their power at once, the master's too."""
         with ThreadPoolExecutor() as pool:
             list(pool.map(self.lab.power_off, self.lab.names()))
+        self.lab.wait(lambda: not any(map(self.is_on, self.lab.names())), "all is off")
 
     def room_on(self):
         """All have power again, and the storage comes after them."""

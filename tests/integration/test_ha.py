@@ -18,7 +18,7 @@ def cloud(ha_lab):
     found = HaCloud(ha_lab)
     found.set_up()
     found.well()
-    found.guest("hv1", "web1")
+    found.started("hv1", "web1")
     number = ha_lab.exec("hv1", "virsh domid web1").stdout
     given = ha_lab.run("virt.ha_enable", "web1")
     assert given.rc == 0, given
@@ -59,6 +59,33 @@ def test_no_other_verb_touches_it(cloud, host):
     found = cloud.lab.run("virt.force_off", "web1")
     assert found.rc == 1 and "is kept by high availability" in found.stdout
     assert cloud.where("web1") == [host]
+
+
+def test_it_does_not_start_with_its_host_whoever_says_so(cloud, host):
+    """Else a host that comes back would start it, wherever it runs by then."""
+    lab, flag = cloud.lab, "virsh dominfo web1 | grep Autostart"
+
+    def keeps(whether):
+        lab.wait(lambda: bool(lab.call(host, "virt.ha_kept", "web1")) is whether, "its agent", 30)
+
+    asked = ["salt", host, "virt.set_autostart", "web1", "on"]
+    found = lab.exec("master", asked, check=False)
+    assert found.returncode == 1 and "which alone starts it" in found.stdout, found
+    lab.exec(host, "virsh -q autostart web1")
+    lab.wait(lambda: "disable" in lab.exec(host, flag).stdout, "the agent takes it back", 20)
+    assert lab.run("virt.ha_disable", "web1").rc == 0
+    keeps(False)
+    lab.exec(host, "virsh -q autostart web1")
+    try:
+        assert lab.run("virt.ha_enable", "web1").rc == 0
+        keeps(True)
+        assert "disable" in lab.exec(host, flag).stdout
+        assert lab.run("virt.ha_disable", "web1").rc == 0
+        time.sleep(5)
+        assert "enable" in lab.exec(host, flag).stdout, "it is given back, and stays so"
+    finally:
+        lab.exec(host, "virsh -q autostart --disable web1")
+        lab.run("virt.ha_enable", "web1")
 
 
 def test_a_power_cut_with_a_bmc(cloud, host):

@@ -48,7 +48,7 @@ def cloud(ha_lab):
     found.secrets()
     counter.install(ha_lab)  # the formula: guests migrate over TLS
     found.well()
-    found.guest("hv1", "web1")
+    found.started("hv1", "web1")
     given = ha_lab.run("virt.ha_enable", "web1", restarts=5)
     assert given.rc == 0, given
     found.well()
@@ -113,8 +113,12 @@ def test_qemu_that_is_killed_is_started_in_place_with_the_reason(cloud, host):
     lab = cloud.lab
     number = lab.exec(host, "virsh domid web1").stdout
     lab.exec(host, "kill -9 $(cat /run/libvirt/qemu/web1.pid)")
-    lab.wait(lambda: lab.exec(host, "virsh domid web1", check=False).stdout not in (number, "-\n"),
-             "it is started anew", 60)  # fmt: skip
+
+    def anew():
+        found = lab.exec(host, "virsh domid web1", check=False).stdout
+        return found.strip().isdigit() and found != number
+
+    lab.wait(anew, "it is started anew", 60)
     cloud.well()
     assert cloud.where("web1") == [host]
     said = [one["why"] for one in cloud.status()[1]["decisions"] if one["name"] == "web1"]

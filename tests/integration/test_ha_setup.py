@@ -52,7 +52,7 @@ SAID = {
 def cloud(ha_lab):
     found = HaCloud(ha_lab)
     found.prepare()
-    found.guest("hv1", NAME)
+    found.started("hv1", NAME)
     SetUp(found, SAID).follow()
     return found
 

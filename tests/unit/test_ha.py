@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.ha import agent, agent_view, decide, facts, registry, view
+from saltvirt.ha import agent, agent_view, decide, facts, lead, quiet, registry, view
 from saltvirt.ha.agent_acts import Acting
 from saltvirt.ha.place import Room
 from saltvirt.ha.policy import HaPolicy
@@ -32,8 +32,9 @@ def test_random_clouds_with_random_faults_keep_their_guests(seed):
 
 
 # a migration whose target died before it told of its arrival; a hung host, told to end its agent,
-# that had lost its guest by a lease
-FOUND = ((46, 1), (20023, 0.5))
+# that had lost its guest by a lease; a lease that nobody has any more, and one who had it before; a
+# master who asks for a lead of which he cannot hear
+FOUND = ((46, 1), (20023, 0.5), (801388, 0.5), (802124, 0.5))
 
 
 @pytest.mark.parametrize("seed, trap", FOUND)
@@ -42,11 +43,17 @@ def test_what_random_clouds_found(seed, trap):
 
 
 @pytest.mark.parametrize("seed", range(101, 109))
-def test_what_is_remembered_of_quiet_guests_changes_no_decision(seed, monkeypatch):
-    real, skipped = decide.decide, []
+def test_what_is_passed_over_as_quiet_changes_no_decision(seed, monkeypatch):
+    real, is_host, skipped, hosts = decide.decide, quiet.is_host, [], []
+
+    def is_quiet(*known):
+        hosts.append(is_host(*known))
+        return hosts[-1]
 
     def both(seen, state, now_s):
+        monkeypatch.setattr(quiet, "is_host", is_quiet)
         found = real(seen, state, now_s)
+        monkeypatch.setattr(quiet, "is_host", lambda *_: False)
         anew = real(seen, replace(state, quiet=view.Quiet()), now_s)
         skipped.append(bool(state.quiet.seen.keys() & found.state.quiet.seen.keys()))
         assert replace(found.state, quiet=anew.state.quiet) == anew.state
@@ -55,7 +62,7 @@ def test_what_is_remembered_of_quiet_guests_changes_no_decision(seed, monkeypatc
 
     monkeypatch.setattr(decide, "decide", both)
     assert random.failures(random.draw(seed)) == []
-    assert any(skipped)
+    assert any(skipped) and any(hosts)
 
 
 def test_masters_and_peers_are_told_what_they_need_and_no_more():
@@ -140,6 +147,18 @@ def test_the_same_seed_draws_the_same_cloud():
 def test_every_condition_of_safety_can_be_taken_away():
     names = {line.split("`")[1] for line in _conditions()}
     assert names == set(mutants.WITHOUT)
+
+
+def test_who_does_not_hear_a_majority_asks_for_no_lead():
+    """A majority that has granted it to him before is not enough: another one could lead."""
+    beats = {
+        name: facts.ArrivedBeat(facts.Beat(name, 1, 1, leader="m1"), at_s)
+        for name, at_s in (("h1", 100), ("h2", 94.1), ("h3", 50))
+    }
+    seen = view.View(("m1", "m2"), ("h1", "h2", "h3"), beats, policy=HaPolicy(lead_lease_s=6))
+    state = view.begun("m1", view.MasterKept(), 0)
+    assert lead.may_ask(state, seen, 100)
+    assert not lead.may_ask(state, seen, 100.2)
 
 
 def _conditions():

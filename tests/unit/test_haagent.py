@@ -513,13 +513,24 @@ def test_storage_that_hangs_keeps_nobody_waiting():
         one.write(json.dumps(Beat("hv1", 1, seq).to_answer()).encode())
         clock.sleep(1)
     assert one.silent_s() == 5 and one.beats == {}
-    until(lambda: one._process, "its process")
-    process = one._process
+    until(lambda: one._outside._process, "its process")
+    process = one._outside._process
     one.end()
     assert process.wait(10) == -9
 
 
-def test_a_pool_that_ends_before_its_process_began_leaves_none(monkeypatch):
+def a_pool(argv):
+    return pools.Pool("/x", argv, ["hv1"], Clock(7).monotonic)
+
+
+def a_shelf(argv):
+    one = shelf.Shelf("/x", argv, Clock(7).monotonic)
+    one.keep({"web1": shelved()}, ["web1"], lambda name: True)
+    return one
+
+
+@pytest.mark.parametrize("begin", [a_pool, a_shelf])
+def test_one_that_ends_before_its_process_began_leaves_none(begin, monkeypatch):
     began, goes = threading.Event(), threading.Event()
     popen, found = subprocess.Popen, []
 
@@ -529,8 +540,8 @@ def test_a_pool_that_ends_before_its_process_began_leaves_none(monkeypatch):
         found.append(popen(*words, **more))
         return found[0]
 
-    monkeypatch.setattr(pools.subprocess, "Popen", late)
-    one = pools.Pool("/x", ["sleep", "60"], ["hv1"], Clock(7).monotonic)
+    monkeypatch.setattr(subprocess, "Popen", late)
+    one = begin(["sleep", "60"])
     began.wait(10)
     one.end()
     goes.set()
@@ -660,10 +671,18 @@ XML = """<domain type='test'><name>{name}</name><memory unit='MiB'>64</memory><v
 <os><type>hvm</type></os></domain>"""
 
 
+class Going(Clock):
+    """No two answers are the same: what came after is told from what came before."""
+
+    def monotonic(self):
+        self.now += 1e-6
+        return self.now
+
+
 @pytest.fixture
 def guests(tmp_path, monkeypatch):
     monkeypatch.setattr(departed, "FOLDER", str(tmp_path / "moved"))
-    clock = Clock(10)
+    clock = Going(10)
     table = Copies(str(tmp_path / "guests.json"), "a", 10)
     where = Where("test:///default", str(tmp_path / "locks"), 30, 0.05)
     kept = Definitions(str(tmp_path / "definitions"), [])
@@ -704,6 +723,17 @@ def test_a_guest_that_runs_is_seen_and_adopted(guests):
     becomes(guests, "test", facts.RUNNING)
     guests.adopt("test", 4)
     assert guests.copies.there(["test"])["test"].epoch == 4
+
+
+def test_a_guest_that_it_keeps_does_not_start_with_its_host_whoever_said_so(guests):
+    """The host may come back while the guest runs on another one."""
+    doms = [guests.domain("test"), guests._conn.defineXML(XML.format(name="web9"))]
+    for dom in doms:
+        dom.setAutostart(1)
+    guests.managed = frozenset(["test", "web1"])
+    until(lambda: not doms[0].autostart(), "it does not", 10)
+    assert doms[1].autostart(), "another's is left as it is"
+    doms[1].undefine()
 
 
 def test_a_guest_is_started_by_the_kept_definition_killed_and_dropped(guests):
@@ -794,16 +824,25 @@ def test_a_start_does_not_wait_for_a_lock_for_ever(guests, monkeypatch):
 
 
 def holding(monkeypatch, times=0):
-    """libvirt's test driver starts none that is held: one that runs is suspended. As locked()."""
-    tried = []
+    """libvirt's test driver starts none that is held: one that runs is suspended, and nobody sees
+    it in between. As locked()."""
+    tried, guard = [], threading.RLock()
+    stats = libvirt.virConnect.getAllDomainStats
+
+    def seen(conn, *words):
+        with guard:
+            return stats(conn, *words)
+
+    monkeypatch.setattr(libvirt.virConnect, "getAllDomainStats", seen)
 
     def create(dom, flags):
         assert flags == libvirt.VIR_DOMAIN_START_PAUSED
         tried.append(dom.name())
         if len(tried) <= times:
             raise libvirt.libvirtError(LOCKED)
-        dom.create()
-        dom.suspend()
+        with guard:
+            dom.create()
+            dom.suspend()
 
     monkeypatch.setattr(libvirt.virDomain, "createWithFlags", create)
     monkeypatch.setattr(agent_guests, "_LEASE_AGAIN_S", 0.01)
@@ -811,11 +850,13 @@ def holding(monkeypatch, times=0):
 
 
 def asked_until_got(one, version):
-    """It is asked for at each beat."""
+    """It is asked for at each beat that does not tell it."""
 
     def got():
+        if one.copies.leases() == {"web1": version}:
+            return True
         one.lease("web1", version)
-        return one.copies.leases() == {"web1": version}
+        return False
 
     until(got, "the lease", 10)
 
@@ -867,8 +908,8 @@ def test_a_lease_whose_answer_nobody_saw_is_asked_for_again(guests, monkeypatch)
     guests.kept.keep(definition("web1", XML.format(name="web1")))
     dom = guests.domain("web1") or guests._defined("web1")
     guests.copies.put("web1", Copy(0, facts.OFF, busy=True, lease=-7))
-    dom.create()
-    dom.suspend()
+    dom.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED)
+    tried.clear()
     guests.copies.change("web1", guests.clock.monotonic(), busy=False)
     assert state(guests, "web1") == facts.OFF and guests.copies.leases() == {}
     asked_until_got(guests, 7)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -60,6 +61,24 @@ def test_the_program_runs_without_salt_and_without_the_library(tmp_path):
 def test_the_same_library_makes_the_same_program():
     first, second = (program.made(layers.LIBRARY, install.MODULE) for _ in range(2))
     assert first == second
+
+
+def test_a_program_is_kept_until_the_library_changes(tmp_path):
+    library = tmp_path / "saltvirt"
+    shutil.copytree(layers.LIBRARY, library, ignore=shutil.ignore_patterns("__pycache__"))
+    where = tmp_path / "kept"
+    where.mkdir()
+    first = program.kept(library, "backuphost.pull", str(where))
+    assert Path(first).read_bytes() == program.made(library, "backuphost.pull")
+    inode = os.stat(first).st_ino
+    assert program.kept(library, "backuphost.pull", str(where)) == first
+    assert os.stat(first).st_ino == inode
+    (library / "backuphost/pull.py").write_text("def main(words):\n    return 7\n")
+    second = program.kept(library, "backuphost.pull", str(where))
+    assert second != first
+    assert subprocess.run([sys.executable, "-I", second], check=False).returncode == 7
+    # a process may still run by the other
+    assert sorted(os.listdir(where)) == sorted(map(os.path.basename, (first, second)))
 
 
 def test_it_is_installed_once(where, tmp_path):

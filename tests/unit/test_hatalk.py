@@ -558,3 +558,31 @@ def test_what_does_not_end_in_time_keeps_nobody_who_closes(ca, monkeypatch, capl
     goes.set()
     closer.join(10)
     assert not closer.is_alive()
+
+
+def test_one_who_gathers_says_at_once_what_it_has_to_say_and_hurries_when_it_is_told():
+    """What others say waits for more; what is to be said does not wait for that."""
+    polled = []
+    gathering = talk._Gathering(0.5)
+    loop = asyncio.SelectorEventLoop(gathering)
+    gathering._woken = _Polled(polled)
+    one, other = socket.socketpair()
+    loop.add_reader(one.fileno(), lambda: None)
+    other.send(b"beat")
+    gathering.select(0)
+    assert polled == [500]
+    gathering.hurries_until_s = time.monotonic() + 60
+    gathering.select(0)
+    assert polled == [500, 100]
+    loop.call_soon_threadsafe(lambda: None)
+    assert len(gathering.select(0)) == 2
+    assert polled == [500, 100]
+    one.close(), other.close(), loop.close()
+
+
+class _Polled:
+    def __init__(self, seen):
+        self.seen = seen
+
+    def poll(self, most_ms):
+        self.seen.append(most_ms)

@@ -49,7 +49,7 @@ ANSWERS = {
     "virt.migrate_census": guests.MigrationFacts,
     "virt.init": made.Made, "virt.clone": made.Made, "virt.rename": made.Renamed,
     "virt.maintenance": (maintenance.MaintenanceMark, None),
-    "virt.ha_fence": {"state": str, "words": str},
+    "virt.ha_fence": {"state": str, "words": str}, "virt.ha_kept": str,
     "virt.guest_addresses": {str: {str: {str: object}}},
     "virt.list_snapshots": {str: ([snapshots.KnownSnapshot], {"error": str}, str)},
     "virt.snapshot": snapshots.SnapshotTaken,

@@ -78,10 +78,12 @@ def _newest(told: dict[str, Pledge], pledges: dict[str, Pledge], host: str, pled
 def _promised(state: MasterState, view: View, now_s: float) -> MasterState:
     """Since when a majority promises to give up a host that is being fenced."""
     found = {}
-    for name in state.kept.registry.members:
-        case = _case(name, state, view, now_s)
-        if case.record.state != FENCING or state.committed < case.record.ballot:
+    registry = state.kept.registry
+    for name in registry.members:
+        record = registry.host(name)
+        if record.state != FENCING or state.committed < record.ballot:
             continue
+        case = _case(name, state, view, now_s)
         old = state.promised_s.get(case.name)
         if old is not None and old[0] == case.record.ballot:
             found[case.name] = old
@@ -151,6 +153,8 @@ def _hosts(state: MasterState, view: View, now_s: float) -> tuple[Registry, list
     version = registry.version + 1
     changed: dict[str, HostRecord] = {}
     for name in registry.members:
+        if quiet.is_host(name, registry.host(name), state, view, now_s):
+            continue
         # state has those that are given up in this very decision
         case = _case(name, state, view, now_s)
         row = case.next()

@@ -58,13 +58,18 @@ def _is_own(state: MasterState, beats: Iterable[Beat], term: int) -> bool:
 
 
 def may_ask(state: MasterState, view: View, now_s: float) -> bool:
-    """A majority of the hosts has granted the lead to nobody else, or is about to be free."""
+    """A majority of the hosts is heard, and has granted the lead to nobody else or is about to be
+    free. One who does not hear what he is granted must not keep others from leading."""
+    lease_s = view.policy.lead_lease_s
     free = [
         host
         for host, arrived in view.beats.items()
-        if arrived.beat.leader in ("", state.master)
-        or arrived.beat.granted_s + now_s - arrived.at_s
-        >= view.policy.lead_lease_s + view.policy.beat_s * view.masters.index(state.master)
+        if now_s - arrived.at_s < lease_s
+        and (
+            arrived.beat.leader in ("", state.master)
+            or arrived.beat.granted_s + now_s - arrived.at_s
+            >= lease_s + view.policy.beat_s * view.masters.index(state.master)
+        )
     ]
     return safety.is_enough(free, _members(state, view), view.alone)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from saltvirt.ha.facts import ALIVE
 from saltvirt.ha.registry import MAINTENANCE, RECOVERING, UP, GuestRecord, Registry
 from saltvirt.ha.view import APART, TOGETHER, GuestRule, GuestWanted
 from saltvirt.placement import choose, facts
@@ -124,10 +125,12 @@ class Room:
         return any(others & guests for there, guests in self.at.items() if there != host)
 
     def against(self, name: str, host: str) -> str:
-        """What ties the guest to another host, or the strict rule that keeps it off; or nothing."""
+        """What ties the guest to another host, or keeps it off this one; or nothing."""
         tied = self.view.tied.get(name)
         if tied is not None and tied.host != host:
             return f"it can run on {tied.host} alone: {tied.why}"
+        if self._is_left_over(name, host):
+            return "an older start of it is alive there, and is to be killed first"
         for rule in self._rules(name, ""):
             if rule.strict and host not in rule.hosts:
                 return "a strict rule names other hosts"
@@ -138,6 +141,14 @@ class Room:
             if rule.strict and self._placed_elsewhere(rule, name, host):
                 return "a guest that it must be with is elsewhere"
         return ""
+
+    def _is_left_over(self, name: str, host: str) -> bool:
+        """The host lost the lease of the guest's disks, lives, and has not killed it yet."""
+        arrived, record = self.view.beats.get(host), self.registry.guests.get(name)
+        there = arrived.beat.guests.get(name) if arrived else None
+        if there is None or record is None or there.state not in ALIVE:
+            return False
+        return host not in _hosts_of(record)
 
     def rank(self, name: str, host: str) -> int:
         """What the rules of hosts say: the higher, the better; 0 for those that none names."""

@@ -1,5 +1,6 @@
-"""Which guests a decision has to look at. Most run where they are to, at most times: of those it
-remembers by what it was sure of that, and looks again when any of it is another thing."""
+"""Which hosts and guests a decision has to look at. Most guests run where they are to, at most
+times: of those it remembers by what it was sure of that, and looks again when any of it is another
+thing. Most hosts are up, and heard, and say what they said before."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from saltvirt.ha.view import STARTED, Quiet
 if TYPE_CHECKING:
     from saltvirt.ha.facts import Beat
     from saltvirt.ha.registry import GuestRecord, HostRecord, Registry
-    from saltvirt.ha.view import GuestWanted, View
+    from saltvirt.ha.view import GuestWanted, MasterState, View
 
 
 def grouped(quiet: Quiet, registry: Registry, view: View) -> Quiet:
@@ -49,6 +50,20 @@ def looked_at(quiet: Quiet, registry: Registry, view: View) -> tuple[Quiet, set[
                 continue
         seen[host] = beat.boot, beat.guests
     return Quiet(quiet.records, quiet.wanted, quiet.by_host, quiet.loud, seen), names
+
+
+def is_host(name: str, record: HostRecord, state: MasterState, view: View, now_s: float) -> bool:
+    """Nothing of the host can change: it is up, heard in the boot that is known, by its last word
+    at work, and nobody wants it empty."""
+    arrived, pledge = view.beats.get(name), state.kept.pledges.get(name)
+    return (
+        record.state == UP
+        and arrived is not None
+        and now_s - arrived.at_s < view.policy.suspect_s
+        and arrived.beat.boot == record.boot
+        and not (pledge is not None and pledge.freeze)
+        and name not in view.maintenance
+    )
 
 
 def _is_at_peace(record: GuestRecord, wanted: GuestWanted) -> bool:

@@ -66,6 +66,8 @@ class Guests:
         self.where, self.copies, self.kept, self._clock = where, copies, kept, clock
         self.health = Health(self, clock, window_s)
         self.names: frozenset[str] = frozenset()
+        # those of them that nobody but the manager starts
+        self.managed: frozenset[str] = frozenset()
         self.on_definition: Callable[[Definition], None] = lambda found: None
         self._told: dict[str, str] = {}
         self._told_s = 0.0
@@ -157,12 +159,25 @@ class Guests:
         self.health.look(domains, names)
         for name in [name for name in self._asked if not self._is_alive(name)]:
             del self._asked[name]
+        self._refuse_autostart(conn)
         here = [name for name in names if name in domains]
         if self._clock() - self._told_s >= _DEFINITIONS_EVERY_S:
             self._told_s = self._clock()
             self._tell_definitions(conn, here)
         else:  # a guest that was just given: its host may die now
             self._tell_definitions(conn, [name for name in here if name not in self._told])
+
+    def _refuse_autostart(self, conn: libvirt.virConnect) -> None:
+        """A host that comes back starts nothing by itself: it may run elsewhere by then."""
+        for dom in conn.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_AUTOSTART):
+            name = dom.name()
+            if name in self.managed:
+                with contextlib.suppress(libvirt.libvirtError):  # it went meanwhile
+                    dom.setAutostart(0)
+                    log.warning(
+                        "%s was to start with its host: it is kept by high availability, which "
+                        "alone starts it", name,
+                    )  # fmt: skip
 
     def _is_alive(self, name: str) -> bool:
         copy = self.copies.get(name)
@@ -387,6 +402,9 @@ class Guests:
     def _press(self, name: str) -> None:
         dom = self.domain(name)
         if dom is not None and dom.isActive():
+            if dom.state()[0] == _CRASHED:  # nothing in it can shut it down
+                dom.destroy()
+                return
             dom.shutdown()
             end_s = time.monotonic() + PRESS_AGAIN_S
             while time.monotonic() < end_s and dom.isActive():

@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import queue
 import stat
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Collection, Sequence
@@ -25,14 +23,12 @@ from typing import Any, BinaryIO
 from saltvirt import errors, plain
 from saltvirt.ha.facts import Beat
 from saltvirt.haagent import store
-
-log = logging.getLogger(__name__)
+from saltvirt.haagent.outside import Outside, answer
 
 FOLDER = ".salt-virt-ha"
 _ENDING = ".beat"
 _MOST_BYTES = 8 * 1024**2
 _AGAIN_S = 1
-_END_S = 0.5
 
 
 class Pool:
@@ -41,15 +37,14 @@ class Pool:
     def __init__(
         self, folder: str, argv: Sequence[str], members: Collection[str], clock: Callable[[], float]
     ) -> None:
-        self.folder, self._argv, self._members, self._clock = folder, list(argv), members, clock
+        self.folder, self._members, self._clock = folder, members, clock
         self.began_s = clock()
         # when the last beat that it has was handed over; when others' beats were last read
         self.wrote_s: float | None = None
         self.read_s: float | None = None
         self.beats: dict[str, Beat] = {}
         self._next: queue.Queue[tuple[float, bytes] | None] = queue.Queue(1)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._ends, self._said = False, ""
+        self._outside = Outside(argv)
         threading.Thread(target=self._run, name=f"pool {folder}", daemon=True).start()
 
     def write(self, beat: bytes) -> None:
@@ -62,12 +57,9 @@ class Pool:
 
     def end(self) -> None:
         """Ends its process, if that can be ended."""
-        self._ends = True
+        self._outside.ends = True
         self._offer(None)
-        if self._process is not None:
-            self._process.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_END_S)
+        self._outside.end()
 
     def _offer(self, found: tuple[float, bytes] | None) -> None:
         with contextlib.suppress(queue.Empty):
@@ -76,31 +68,23 @@ class Pool:
             self._next.put_nowait(found)
 
     def _run(self) -> None:
-        while not self._ends:
+        while not self._outside.ends:
             try:
                 self._session()
             except (OSError, ValueError, errors.VirtError) as exc:
-                self._say(f"pool {self.folder}: {exc}")
+                self._outside.say(f"pool {self.folder}: {exc}")
             threading.Event().wait(_AGAIN_S)
 
     def _session(self) -> None:
-        pipe = subprocess.PIPE
-        with subprocess.Popen(self._argv, stdin=pipe, stdout=pipe) as process:
-            self._process = process
-            assert process.stdin and process.stdout
-            while (found := self._next.get()) is not None and not self._ends:
+        with self._outside.begun() as ask:
+            while (found := self._next.get()) is not None and not self._outside.ends:
                 at_s, beat = found
-                process.stdin.write(beat + b"\n")
-                process.stdin.flush()
-                self._take(at_s, process.stdout.readline())
-            process.kill()
+                self._take(at_s, ask(beat))
 
-    def _take(self, at_s: float, line: bytes) -> None:
-        if not line:
-            raise errors.OperationFailed("its process has ended")
-        told = json.loads(line)
+    def _take(self, at_s: float, told: Any) -> None:
         trouble = told.get("trouble")
-        self._say(f"pool {self.folder}: {plain.line(trouble) if trouble else 'is written to'}")
+        said = plain.line(trouble) if trouble else "is written to"
+        self._outside.say(f"pool {self.folder}: {said}")
         if not trouble:
             self.wrote_s = at_s
         found = {}
@@ -111,26 +95,16 @@ class Pool:
                     found[name] = beat
         self.beats, self.read_s = found, at_s
 
-    def _say(self, text: str) -> None:
-        if text != self._said:
-            log.info("%s", text)
-        self._said = text
-
 
 def serve(folder: str, host: str, lines: BinaryIO, answers: BinaryIO) -> None:
     """The process of a pool, until the agent ends."""
-    for line in lines:
-        told: dict[str, Any] = {"beats": {}}
-        try:
-            home = prepared(folder)
-            write(home, host, line)
-            told["beats"] = others(home, host)
-        except OSError as exc:
-            told["trouble"] = f"{exc.strerror} ({exc.filename or folder})"
-        except errors.VirtError as exc:
-            told["trouble"] = exc.text
-        answers.write(json.dumps(told).encode() + b"\n")
-        answers.flush()
+
+    def exchange(line: bytes) -> dict[str, Any]:
+        home = prepared(folder)
+        write(home, host, line)
+        return {"beats": others(home, host)}
+
+    answer(folder, lines, answers, exchange)
 
 
 def prepared(folder: str) -> str:

@@ -16,6 +16,7 @@ from saltvirt import errors
 from saltvirt.ha import agent, agent_known, agent_view, safety
 from saltvirt.ha.agent_view import AgentAction, AgentState, AgentView
 from saltvirt.ha.facts import ArrivedBeat, Beat
+from saltvirt.ha.registry import IGNORED
 from saltvirt.haagent import definitions, ending, pools
 from saltvirt.haagent.copies import Copies
 from saltvirt.haagent.definitions import Definition, Definitions
@@ -99,7 +100,7 @@ class Service:
         for name in self.settings.members:
             if name != self.settings.host:
                 self.talk.call(name, *self.settings.where(name))
-        self.guests.names = self.names()
+        self._give_names()
         self.guests.begin()
         next_s = self.clock()
         while self.ended is None:
@@ -174,7 +175,7 @@ class Service:
         if step is None:
             return
         self.state = step.state
-        self.guests.names = self.names()
+        self._give_names()
         self.guests.health.agents = self.agents()
         self.tell(step.beat)
         self.shelve()
@@ -230,6 +231,18 @@ class Service:
     def known(self) -> set[str]:
         """Guests that it keeps a record of already."""
         return {*self.state.kept.registry.guests, *self.state.kept.pending.guests}
+
+    def _give_names(self) -> None:
+        self.guests.names, self.guests.managed = self.names(), self.managed()
+
+    def managed(self) -> frozenset[str]:
+        """Guests that nobody but the manager starts: none of those that are left to a person."""
+        return frozenset(
+            name
+            for registry in (self.state.kept.registry, self.state.kept.pending)
+            for name, one in registry.guests.items()
+            if one.state != IGNORED
+        )
 
     def names(self) -> frozenset[str]:
         """Guests of high availability, those of a registry that is about to be kept among them."""

@@ -12,18 +12,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
-import subprocess
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from saltvirt import errors, plain
 from saltvirt.haagent import definitions, pools, store
 from saltvirt.haagent.definitions import Definition
-
-log = logging.getLogger(__name__)
+from saltvirt.haagent.outside import Outside, answer
 
 FOLDER = "definitions"
 # what another host has written over is written again within this time
@@ -34,12 +31,11 @@ class Shelf:
     """One pool. argv: what runs its process. clock: of this boot."""
 
     def __init__(self, folder: str, argv: Sequence[str], clock: Callable[[], float]) -> None:
-        self.folder, self._argv, self._clock = folder, list(argv), clock
+        self.folder, self._clock = folder, clock
         self._kept: dict[str, tuple[str, float]] = {}
         self._next: dict[str, str | None] = {}
         self._news, self._guard = threading.Event(), threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._ends, self._said = False, ""
+        self._outside = Outside(argv)
         threading.Thread(target=self._run, name=f"definitions {folder}", daemon=True).start()
 
     def keep(
@@ -70,63 +66,47 @@ class Shelf:
 
     def end(self) -> None:
         """Ends its process, if that can be ended."""
-        self._ends = True
+        self._outside.ends = True
         self._news.set()
-        if self._process is not None:
-            self._process.kill()
+        self._outside.end()
 
     def _run(self) -> None:
-        while not self._ends:
+        while not self._outside.ends:
             self._news.wait()
             try:
                 self._session()
             except (OSError, ValueError, errors.VirtError) as exc:
-                self._say(f"definitions in {self.folder}: {plain.line(exc)}")
+                self._outside.say(f"definitions in {self.folder}: {plain.line(exc)}")
                 threading.Event().wait(_RETRY_S)
 
     def _session(self) -> None:
-        pipe = subprocess.PIPE
-        with subprocess.Popen(self._argv, stdin=pipe, stdout=pipe) as process:
-            self._process = process
-            assert process.stdin and process.stdout
-            while not self._ends:
+        with self._outside.begun() as ask:
+            while not self._outside.ends:
                 with self._guard:
                     if not self._next:
                         self._news.clear()
                         return
                     name, xml = next(iter(self._next.items()))
-                process.stdin.write(json.dumps({"name": name, "xml": xml}).encode() + b"\n")
-                process.stdin.flush()
-                self._took(process.stdout.readline())
+                self._took(ask(json.dumps({"name": name, "xml": xml}).encode()))
                 with self._guard:
                     if name in self._next and self._next[name] == xml:
                         del self._next[name]
 
-    def _took(self, line: bytes) -> None:
-        trouble = json.loads(line).get("trouble") if line else "its process has ended"
-        if trouble:
+    def _took(self, told: Any) -> None:
+        if trouble := told.get("trouble"):
             raise errors.OperationFailed(str(trouble))
-        self._say(f"definitions are kept in {self.folder}, too")
-
-    def _say(self, text: str) -> None:
-        if text != self._said:
-            log.info("%s", text)
-        self._said = text
+        self._outside.say(f"definitions are kept in {self.folder}, too")
 
 
 def serve(folder: str, host: str, lines: BinaryIO, answers: BinaryIO) -> None:
     """The process of a pool, until nothing is left to do."""
-    for line in lines:
-        told = {}
-        try:
-            asked = json.loads(line)
-            put(folder, host, asked["name"], asked["xml"])
-        except OSError as exc:
-            told["trouble"] = f"{exc.strerror} ({exc.filename or folder})"
-        except errors.VirtError as exc:
-            told["trouble"] = exc.text
-        answers.write(json.dumps(told).encode() + b"\n")
-        answers.flush()
+
+    def take(line: bytes) -> dict[str, Any]:
+        asked = json.loads(line)
+        put(folder, host, asked["name"], asked["xml"])
+        return {}
+
+    answer(folder, lines, answers, take)
 
 
 def put(folder: str, host: str, name: str, xml: str | None) -> None:

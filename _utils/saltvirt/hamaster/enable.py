@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from dataclasses import dataclass, fields, replace
 from typing import Any
 from xml.etree import ElementTree
@@ -17,10 +18,14 @@ from saltvirt.hamaster.person import Person
 from saltvirt.hamaster.wishes import Wishes
 from saltvirt.operations import find, inventory, lock
 from saltvirt.operations.operation import Checked, Reasons, Result
-from saltvirt.placement import policy
+from saltvirt.placement import facts, policy
 from saltvirt.revert import Revert
 
 MOST = 1000
+# what is crashed was to run; its host keeps it as it is for a person to see
+_IS_UP = facts.ACTIVE | {"crashed"}
+# so long an agent may take to hear that it does not keep a guest any more
+_LET_GO_S = 20
 _COUNTS = ("priority", "restarts", "relocates")
 # a guest's own reboot takes longer than less
 _SILENT_LEAST_S, _SILENT_MOST_S = 30, 86400
@@ -216,7 +221,7 @@ class Enable:
         size = next((one for one in here.guests if one.name == self.name), None) if here else None
         if here is None or size is None:
             raise errors.ConnectionFailed(f"{host}: {unreachable.get(host, 'the guest is gone')}")
-        stopped = self.asked.state is None and state not in ("running", "paused")
+        stopped = self.asked.state is None and state not in _IS_UP
         wanted = replace(wanted, host=host, size=size, wanted=STOPPED if stopped else wanted.wanted)
         self._suits(reasons, here)
         warning = ""
@@ -288,9 +293,15 @@ class Disable:
         return Result(name, words, self._changes(wishes), complete=not left)
 
     def _autostart(self) -> str:
-        """Why it does not start with its host as it did, or nothing."""
+        """Why it does not start with its host as it did, or nothing. Its host's agent takes that
+        back as long as it keeps the guest."""
         try:
             host, _ = find.locate(self.fleet, self.name)
+            end_s = time.monotonic() + _LET_GO_S
+            while why := self.fleet.one(host, "virt.ha_kept", {"name": self.name}, long=False):
+                if time.monotonic() > end_s:
+                    return f"{host}: {why}; later: salt {host} virt.set_autostart {self.name}"
+                time.sleep(1)
             asked = {"vm_": self.name, "state": "on"}
             self.fleet.one(host, "virt.set_autostart", asked, long=False)
         except errors.VirtError as exc:
@@ -368,7 +379,7 @@ class Ignore:
                 f"{self.name} is on {host} now, and high availability left it on "
                 f"{', '.join(sorted(places))}: give it anew, virt.ha_disable and virt.ha_enable"
             )
-        return STARTED if state in ("running", "paused") else STOPPED
+        return STARTED if state in _IS_UP else STOPPED
 
     def _done(self, verb: str, more: str = "") -> str:
         words = f"{self.name} {verb} {'no longer ignored' if self.off else 'ignored'}"

@@ -145,8 +145,11 @@ class Engine:
         self._leased = Leased(config.leases)
         self._ties = Ties()
         self._tied: tuple[Any, Any, Any, dict[str, Tied]] = None, None, None, {}
+        self._outlook: seen.OutlookSeen | None = None
         self._losses: dict[str, seen.LossSeen] = {}
+        # what they were thought of, and which were thought of something older
         self._lost_of: object = None
+        self._doubted: set[str] = set()
         self._decided: collections.deque[seen.DecisionSeen] = collections.deque(maxlen=_LAST)
         self._shown_s = self._lost_s = float("-inf")
 
@@ -399,24 +402,33 @@ class Engine:
             self._losses = {}
             return
         sets: dict[str, tuple[str, ...]] = {name: (name,) for name in self.config.members}
-        known = self._losses.keys() >= sets.keys() and self._lost_of is self.registry.guests
+        about = self.registry.guests, {name: one.state for name, one in self.registry.hosts.items()}
+        if about != self._lost_of:
+            self._lost_of, self._doubted = about, set(self._losses)
+        known = self._losses.keys() - self._doubted >= sets.keys()
         if now_s - self._lost_s < (LOSS_AGAIN_S if known else LOSS_S):
             return
-        self._lost_s, self._lost_of = now_s, self.registry.guests
+        self._lost_s = now_s
         if view.policy.reserve > 1:
             worst = reserve.worst(view, self.registry, now_s)
             sets |= {" and ".join(hosts): hosts for hosts in worst}
-        self._losses = {name: one for name, one in self._losses.items() if name in sets}
-        order = [name for name in sets if name not in self._losses]
-        name = order[0] if order else next(iter(self._losses))
-        self._losses.pop(name, None)
+        losses = {name: one for name, one in self._losses.items() if name in sets}
+        order = [name for name in sets if name not in losses]
+        order += [name for name in losses if name in self._doubted] + list(losses)
+        name = order[0]
+        losses.pop(name, None)
+        self._doubted.discard(name)
         lost = reserve.lose(view, self.registry, sets[name], now_s)
         why = {guest: one[:_LONGEST_WHY] for guest, one in lost.unplaced.items()}
-        self._losses[name] = seen.LossSeen(lost.moved, why)
+        self._losses = {**losses, name: seen.LossSeen(lost.moved, why)}
 
     def _show(self, view: View, now_s: float) -> None:
         self._shown_s = now_s
         try:
+            outlook = seen.OutlookSeen(self._losses, dict(view.tied))
+            if outlook != self._outlook:
+                files.show(seen.outlook(self.opts), outlook)
+                self._outlook = outlook
             files.show(seen.path(self.opts), self._seen(view, now_s))
         except OSError as exc:
             log.warning("what the engine sees cannot be shown: %s", exc)
@@ -435,8 +447,6 @@ class Engine:
             heard=len(set(fresh) & set(members)),
             needed=quorum.majority(members, view.alone) - votes,
             hosts={name: self._host(name, view, now_s) for name in view.members},
-            losses=dict(self._losses),
-            tied=dict(view.tied),
             decided=tuple(self._decided),
             problem=self.problem or self.doubt,
         )

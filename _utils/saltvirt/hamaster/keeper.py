@@ -126,6 +126,13 @@ class HaKeeper:
             return None
         return Enable(fleet, name, wish, on)
 
+    def rests(self) -> str:
+        """See Keeper."""
+        engine, several = seen.look(self._opts), len(self._config.masters) > 1
+        if engine.registry.armed or (several and not engine.seen.leading):
+            return ""
+        return "high availability is disarmed: salt-run virt.ha_arm"
+
     def forget(self, fleet: Fleet, name: str) -> None:
         """See Keeper."""
         if name in self._store.read().guests:

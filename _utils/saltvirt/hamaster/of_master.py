@@ -11,6 +11,19 @@ if TYPE_CHECKING:
     from saltvirt.operations import held
 
 
+def off(opts: held.Opts) -> dict[str, str]:
+    """Host to the proof that it is off, of those of which there is one now; none where nothing is
+    configured, or the engine cannot be relied on. Raises OperationFailed for a damaged file."""
+    if not config.is_configured(opts):
+        return {}
+    from saltvirt.ha.registry import FENCED  # noqa: PLC0415 - who uses it pays for it
+    from saltvirt.hamaster import seen  # noqa: PLC0415
+
+    engine = seen.look(opts)
+    hosts = {} if engine.why else engine.registry.hosts
+    return {name: one.why for name, one in hosts.items() if one.state == FENCED}
+
+
 def keeper(opts: held.Opts) -> HaKeeper | None:
     """The Keeper of the master whose options these are; None where nothing is configured."""
     if not config.is_configured(opts):

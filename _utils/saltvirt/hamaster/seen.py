@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from saltvirt import errors
@@ -11,7 +11,7 @@ from saltvirt.ha.registry import Registry
 from saltvirt.ha.view import MasterKept, Tied
 from saltvirt.hamaster import files
 from saltvirt.operations import held
-from saltvirt.wire import Fact, seldom
+from saltvirt.wire import Fact, seldom, untold
 
 # the engine writes it more often than that, or it hangs
 STALE_S = 15
@@ -51,11 +51,20 @@ class LossSeen(Fact):
 
 
 @dataclass(frozen=True)
+class OutlookSeen(Fact):
+    """What is large and changes seldom: what the loss of hosts would mean, and guests that can run
+    on one host alone. It has a file of its own, which is written when any of it changes."""
+
+    losses: dict[str, LossSeen] = field(default_factory=dict)
+    tied: dict[str, Tied] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class EngineSeen(Fact):
     """at_s: when it was written, by the clock on the wall. leading: this master has the lead;
     leader: who has it by what hosts say. settled: a majority keeps all that was decided. heard:
-    members that were heard lately; needed: so many are a majority. tied: guests that can run on one
-    host alone. problem: what is in its way.
+    members that were heard lately; needed: so many are a majority. problem: what is in its way.
+    outlook: read from its own file.
     """
 
     at_s: float
@@ -66,10 +75,9 @@ class EngineSeen(Fact):
     heard: int = 0
     needed: int = 0
     hosts: dict[str, HostSeen] = field(default_factory=dict)
-    losses: dict[str, LossSeen] = field(default_factory=dict)
-    tied: dict[str, Tied] = field(default_factory=dict)
     decided: tuple[DecisionSeen, ...] = ()
     problem: str = ""
+    outlook: OutlookSeen = untold(OutlookSeen())
 
 
 @dataclass(frozen=True)
@@ -94,6 +102,11 @@ def path(opts: held.Opts) -> Path:
     return files.folder(opts) / "engine.json"
 
 
+def outlook(opts: held.Opts) -> Path:
+    """The file of the OutlookSeen."""
+    return files.folder(opts) / "outlook.json"
+
+
 def kept(opts: held.Opts) -> Path:
     """What the engine must not forget."""
     return files.folder(opts) / "kept.json"
@@ -113,10 +126,12 @@ def look(opts: held.Opts) -> Engine:
         return Engine(why, EngineSeen(0, ""), registry)
     try:
         seen = files.read(path(opts), EngineSeen)
+        later = files.read(outlook(opts), OutlookSeen)
     except errors.OperationFailed as exc:
         return Engine(exc.text, EngineSeen(0, ""), registry)
     if seen is None:
         return Engine("the engine virt_ha has begun right now", EngineSeen(0, ""), registry)
+    seen = replace(seen, outlook=later or OutlookSeen())
     age_s = time.time() - seen.at_s
     why = seen.problem
     if age_s > STALE_S:

@@ -67,6 +67,11 @@ class Setup:
                     raise errors.BadAnswer(f"{host}: {function} answered what is none")
                 changes |= answer["changes"]
                 words.append(str(answer.get("comment", "")))
+            if changes:
+                words.append(
+                    "its firewall is left as it is: the formula's libvirt.firewall opens TCP "
+                    f"{told['port']} to the other hypervisors and the masters, or do it yourself"
+                )
             comment = "; ".join(filter(None, words))
             if test:
                 return Checked(host, comment, changes, nothing=not changes)

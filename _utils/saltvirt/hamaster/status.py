@@ -65,7 +65,7 @@ class Status:
             "guests": guests,
             "rules": {name: rule.to_answer() for name, rule in sorted(wishes.rules.items())},
             "reserve": _reserve(settings, engine),
-            "losses": {name: one.to_answer() for name, one in engine.seen.losses.items()},
+            "losses": {name: one.to_answer() for name, one in engine.seen.outlook.losses.items()},
             "decisions": [one.to_answer() for one in engine.seen.decided],
             "journal": Journal(self.fleet.opts).last(_LAST),
             "problems": wrong,
@@ -77,7 +77,7 @@ class Status:
 
 def _host(name: str, settings: config.HaConfig, engine: Engine) -> dict[str, Any]:
     record, seen = engine.registry.host(name), engine.seen.hosts.get(name)
-    loss = engine.seen.losses.get(name)
+    loss = engine.seen.outlook.losses.get(name)
     return {
         "state": record.state,
         "why": record.why,
@@ -93,7 +93,7 @@ def _host(name: str, settings: config.HaConfig, engine: Engine) -> dict[str, Any
 
 def _guest(name: str, wishes: Wishes, engine: Engine) -> dict[str, Any]:
     wanted, record = wishes.guests[name], engine.registry.guests.get(name)
-    tied = engine.seen.tied.get(name)
+    tied = engine.seen.outlook.tied.get(name)
     return {
         "state": record.state if record else NEW,
         "why": record.why if record else "",
@@ -132,7 +132,7 @@ def _wrong(
 def _reserve(settings: config.HaConfig, engine: Engine) -> dict[str, Any]:
     """For the loss of how many hosts room is kept; what is short of it, by what the engine saw."""
     count = settings.policy.reserve
-    sets = [(tuple(name.split(" and ")), one) for name, one in engine.seen.losses.items()]
+    sets = [(tuple(name.split(" and ")), one) for name, one in engine.seen.outlook.losses.items()]
     short = [
         Lost(hosts, one.moved, one.unplaced).text()
         for hosts, one in sets
@@ -196,7 +196,7 @@ class Simulate:
         hosts, unreachable = inventory.gather(self.fleet)
         if self.host in unreachable:
             raise errors.ConnectionFailed(f"{self.host}: {unreachable[self.host]}")
-        tied = self.person.engine.seen.tied
+        tied = self.person.engine.seen.outlook.tied
         outlook = Outlook(settings, wishes, hosts, policy.of_master(self.fleet.opts), tied)
         loss = outlook.lose(self.host)
         rows: list[list[Any]] = [["guest", "started on", "reason"]]

@@ -25,8 +25,8 @@ class Pace:
     """beat_s: the longest pause before it connects again. quiet_s: one that sends nothing says
     hello. silent_s: a connection without a frame for so long is closed, and one on which TLS has
     not proven who is there. connect_s: for TCP alone: one who has a hundred to greet at once needs
-    longer for TLS. gather_s: so long it waits for more when something has come: one who hears a
-    hundred is not woken by each."""
+    longer for TLS. gather_s: so long it waits for more when something has come, if nothing is to
+    be said: one who hears a hundred is not woken by each."""
 
     beat_s: float = 1
     quiet_s: float = 3

@@ -19,6 +19,7 @@ import contextlib
 import errno
 import functools
 import logging
+import select
 import selectors
 import socket
 import threading
@@ -37,6 +38,8 @@ _FIRST_RETRY_S = 0.2
 # connections that have not proven who they are: of one address, and of all
 _UNPROVEN_EACH, _UNPROVEN = 8, 256
 _CLOSE_S = 5
+# one that hurries waits for more only such a part of the time
+_HURRY = 5
 
 
 class Talk:
@@ -44,7 +47,8 @@ class Talk:
 
     def __init__(self, own: tls.Credentials, on_frame: OnFrame, pace: Pace | None = None) -> None:
         self._own, self._on_frame, self._pace = own, on_frame, pace or Pace()
-        self._loop = asyncio.SelectorEventLoop(_Gathering(self._pace.gather_s))
+        self._gathering = _Gathering(self._pace.gather_s)
+        self._loop = asyncio.SelectorEventLoop(self._gathering)
         self._called: dict[str, _Called] = {}
         self._accepted: dict[str, Line] = {}
         self._heard: dict[str, float] = {}
@@ -95,6 +99,10 @@ class Talk:
         if not self._is_woken:  # once for all that is said at one time
             self._is_woken = True
             self._run(self._tell_all)
+
+    def hurry(self, for_s: float) -> None:
+        """For so long it waits less for more when something has come: something happens."""
+        self._gathering.hurries_until_s = time.monotonic() + for_s
 
     def heard_s(self, name: str) -> float | None:
         """For how long nothing was heard of it, on any connection; None: never."""
@@ -244,18 +252,31 @@ class Talk:
 
 
 class _Gathering(selectors.DefaultSelector):
-    """Waits a little for more when something has come."""
+    """Waits a little for more when something has come; not when another thread has something to
+    say. What is registered first is the loop's own, by which it is woken."""
 
     def __init__(self, gather_s: float) -> None:
         super().__init__()
+        self.hurries_until_s = float("-inf")
         self._gather_s = gather_s
+        self._woken = select.poll()
+        self._own_fd = -1
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        """Looks at it from now on."""
+        key = super().register(fileobj, events, data)
+        if self._own_fd < 0:
+            self._own_fd = key.fd
+            self._woken.register(key.fd, select.POLLIN)
+        return key
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """What has come."""
         found = super().select(timeout)
-        if not found or not self._gather_s:
+        if not found or not self._gather_s or any(key.fd == self._own_fd for key, _ in found):
             return found
-        time.sleep(self._gather_s)
+        hurries = time.monotonic() < self.hurries_until_s
+        self._woken.poll(1000 * self._gather_s / (_HURRY if hurries else 1))
         return super().select(0)
 
 

@@ -104,8 +104,12 @@ class Evacuate:
             reasons.hold()
             kept = keepers.words(self.fleet.opts)
             rows: list[list[Any]] = [["guest", "goes to", "reason"]]
-            rows += [[guest, None, f"kept by {words}"] for guest, words in kept.items()
-                     if guest in self._here]  # fmt: skip
+            rests = self._rests()
+            rows += [
+                [guest, None, "; ".join(filter(None, (rests, f"kept by {words}")))]
+                for guest, words in kept.items()
+                if guest in self._here
+            ]
             rows += [[guest, target, ""] for guest, target in targets.items()]
             rows += [[guest, None, why] for guest, why in unplaced.items()]
             comment = f"{self.host}: {len(targets)} would move, {len(unplaced)} would stay"
@@ -142,10 +146,14 @@ class Evacuate:
         outcome.left = {**unplaced, **outcome.left}
         away.keep(fleet.opts, host, ours | set(outcome.moved))
         self._mark(gone | set(outcome.moved))
-        kept = KeptGuests(fleet.opts, self._asked, self.report, timeout_s, self.wait)
+        kept = KeptGuests(fleet.opts, self._asked, self.report, timeout_s, self.wait, self._rests)
         if host not in outcome.left:  # it was heard at last
             outcome.add(kept.leave(host, fleet.hosts()))
         return outcome.result(host, f"{host} is in maintenance")
+
+    def _rests(self) -> str:
+        """Why guests that are kept stay, or nothing."""
+        return self.keeper.rests() if self.keeper else ""
 
     def _timeout_s(self) -> float:
         return units.parse_number(self.timeout, "timeout")

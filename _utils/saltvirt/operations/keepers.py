@@ -66,6 +66,10 @@ class Keeper(Protocol):
         """What makes it so; None where it is so. on: the host that it was made on right now, by who
         holds its lock."""
 
+    def rests(self) -> str:
+        """Why guests that are kept are left where they are, whatever their host is for; or
+        nothing."""
+
     def forget(self, fleet: Fleet, name: str) -> None:
         """The guest is not kept after all: what made it failed."""
 

@@ -18,7 +18,8 @@ _RUN = ("running", "paused")
 
 class KeptGuests:
     """timeout_s: so long it waits without one more of them gone. look: the hosts of those names, by
-    their own word; raises ConnectionFailed where one does not answer. wait: sleeps."""
+    their own word; raises ConnectionFailed where one does not answer. wait: sleeps. rests: why
+    nobody moves them now, or nothing."""
 
     def __init__(
         self,
@@ -27,7 +28,9 @@ class KeptGuests:
         report: Report,
         timeout_s: float,
         wait: Callable[[float], None] = time.sleep,
+        rests: Callable[[], str] = str,
     ) -> None:
+        self.rests = rests
         self.look, self.report, self.timeout_s, self.wait = look, report, timeout_s, wait
         self.words = keepers.words(opts)
 
@@ -39,7 +42,7 @@ class KeptGuests:
             return outcome
         here = first = self._running(host)
         waited_s = 0.0
-        while here and waited_s < self.timeout_s:
+        while here and waited_s < self.timeout_s and not self.rests():
             if waited_s == 0:
                 self.report.step("waits", f"{_list(here)} left to whoever keeps them")
             self.wait(LOOK_S)
@@ -51,8 +54,10 @@ class KeptGuests:
                 break
             if found != here:
                 here, waited_s = found, 0.0
-        why = f"it did not leave within {self.timeout_s:.0f} s; it is kept by "
-        outcome.left |= {name: why + self.words[name] for name in here if name in self.words}
+        why = self.rests() if here else ""
+        why = why or f"it did not leave within {self.timeout_s:.0f} s"
+        left = {name: self.words[name] for name in here if name in self.words}
+        outcome.left |= {name: f"{why}; it is kept by {words}" for name, words in left.items()}
         outcome.moved |= self._where(first - here, others)
         return outcome
 

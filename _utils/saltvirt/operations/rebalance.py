@@ -6,7 +6,7 @@ from typing import Any
 
 from saltvirt import units
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import inventory, moves
+from saltvirt.operations import inventory, keepers, moves
 from saltvirt.operations import migrate as migrating  # the name is an argument's here
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.report import Report
@@ -22,7 +22,8 @@ class Rebalance:
     After each its hosts are asked again; when the cloud is not as the plan predicted (someone
     else deployed or moved something) the rest is left, with that reason. threshold: a cloud whose
     score is below it is left alone. migrate: moves.Migrate. plans: gets what is planned, for
-    ``migrate``, so that the hosts are asked once for all of it.
+    ``migrate``, so that the hosts are asked once for all of it. keeper: whose room is left free:
+    the plan ends before the first move that would take of it.
     """
 
     def __init__(
@@ -33,22 +34,23 @@ class Rebalance:
         migrate: moves.Migrate,
         report: Report,
         plans: migrating.Plans | None = None,
+        keeper: keepers.Keeper | None = None,
     ) -> None:
         self.plans = {} if plans is None else plans
         self.fleet, self.policy, self.threshold = fleet, policy, threshold
-        self.migrate, self.report = migrate, report
+        self.migrate, self.report, self.keeper = migrate, report, keeper
 
     def check(self) -> Checked:
         """The moves, with the score after each."""
         reasons = Reasons()
         with reasons:
-            hosts, planned = self._plan()
+            hosts, planned, why = self._plan()
             score = rebalance.score(hosts, self.policy)
             rows: list[list[Any]] = [["guest", "from", "to", "score after"]]
             rows += [[m.guest, m.source, m.target, round(m.after, 3)] for m in planned]
             text = f"the score is {score:.3f}, moves begin at {self.threshold}"
             comment, changes = (
-                f"{units.counted(len(planned), 'move')}; {text}",
+                "; ".join(filter(None, (units.counted(len(planned), "move"), text, why))),
                 {m.guest: m.target for m in planned},
             )
             return Checked(ABOUT, comment, {"moved": changes}, {"score": score, "table": rows})
@@ -56,10 +58,13 @@ class Rebalance:
 
     def run(self) -> Result:
         """Raises NotFound where there is no host."""
-        hosts, planned = self._plan()
+        hosts, planned, why = self._plan()
         cloud = {host.name: host for host in hosts if not host.maintenance}
         self._keep(cloud, planned)
-        return self.move(cloud, planned).result(ABOUT, "rebalanced")
+        if why:
+            self.report.step("warning", why)
+        done = "; ".join(filter(None, ("rebalanced", why)))
+        return self.move(cloud, planned).result(ABOUT, done)
 
     def _keep(self, cloud: dict[str, facts.Host], planned: list[rebalance.RebalanceMove]) -> None:
         """Writes down where each guest goes; where that host refuses, the next best."""
@@ -90,9 +95,26 @@ class Rebalance:
                 break
         return outcome
 
-    def _plan(self) -> tuple[list[facts.Host], list[rebalance.RebalanceMove]]:
+    def _plan(self) -> tuple[list[facts.Host], list[rebalance.RebalanceMove], str]:
+        """(The hosts, the moves, what is to be said of room that is kept.)"""
         hosts, _ = inventory.gather(self.fleet)
-        return hosts, rebalance.plan(hosts, self.policy, self.threshold)
+        stay = keepers.words(self.fleet.opts)  # who keeps them would take them back
+        planned = rebalance.plan(hosts, self.policy, self.threshold, stay=stay)
+        room = self.keeper.room(hosts) if self.keeper else None
+        if room is None:
+            return hosts, planned, ""
+        guests = {(host.name, guest.name): guest for host in hosts for guest in host.guests}
+        where: dict[str, str] = {}
+        for number, move in enumerate(planned):
+            guest = guests[where.setdefault(move.guest, move.source), move.guest]
+            broken = room.refusal(move.target, guest)
+            words = f"{move.guest} on {move.target} would break virt:ha:reserve: {broken}"
+            if broken and room.warns:
+                return hosts, planned, words
+            if broken:
+                return hosts, planned[:number], f"the plan ends here: {words}"
+            room.take(move.target, guest)
+        return hosts, planned, ""
 
     def _asked_again(self, cloud: dict[str, facts.Host], hosts: set[str]) -> dict[str, facts.Host]:
         """The cloud with these hosts as they are now."""

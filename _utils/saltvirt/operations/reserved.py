@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from saltvirt.operations import keepers
+from saltvirt import errors
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations import inventory, keepers
 from saltvirt.placement import choose, facts
 
 # what says so, as placement's filters have names
@@ -81,6 +83,32 @@ def sparing(
     best = next((one for one in ranked if not room.refusal(one.host, guest)), ranked[0])
     room.take(best.host, guest)
     return replace(decision, ranked=(best, *(one for one in ranked if one is not best)))
+
+
+def on_its_host(
+    keeper: keepers.Keeper | None,
+    fleet: Fleet,
+    host: str,
+    name: str,
+    copy: str | None = None,
+    runs: bool = True,
+) -> str:
+    """What it would break that a guest of the host starts, or is copied there, where that is only
+    said; else nothing. copy: the name of the copy. runs: it will run. Raises Refused."""
+    if keeper is None or not keeper.keeps_room:
+        return ""
+    hosts, _ = inventory.gather(fleet)
+    room = keeper.room(hosts)
+    found = [guest for one in hosts if one.name == host for guest in one.guests]
+    guest = next((guest for guest in found if guest.name == name), None)
+    if room is None or guest is None:  # its host says what is wrong
+        return ""
+    state = "running" if runs else guest.state
+    why = room.refusal(host, replace(guest, name=copy or name, state=state))
+    words = f"{copy or name} on {host} would break virt:ha:reserve: {why}"
+    if why and not room.warns:
+        raise errors.Refused(f"{words}; overcommit=True does it all the same")
+    return words if why else ""
 
 
 def _rejected(broken: Mapping[str, str]) -> dict[str, choose.Reason]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from saltvirt.placement import account, choose, facts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from saltvirt.placement.facts import Guest, Host
     from saltvirt.placement.policy import PlacementPolicy
@@ -50,17 +50,22 @@ def _fraction(used: float, capacity: float) -> float:
 
 
 def plan(
-    hosts: Iterable[Host], policy: PlacementPolicy, threshold: float = THRESHOLD, most: int = 50
+    hosts: Iterable[Host],
+    policy: PlacementPolicy,
+    threshold: float = THRESHOLD,
+    most: int = 50,
+    stay: Collection[str] = (),
 ) -> list[RebalanceMove]:
     """The moves, in order. Empty when the score is under the threshold or nothing gains.
 
-    hosts: iterable of facts.Host; those in maintenance are left alone. most: at most so many.
+    hosts: iterable of facts.Host; those in maintenance are left alone. most: at most so many. stay:
+    guests that are left where they are.
     """
     cloud = {host.name: host for host in hosts if not host.maintenance}
     moves: list[RebalanceMove] = []
     now = score(list(cloud.values()), policy)
     while now > threshold and len(moves) < most:
-        best = _best(cloud, policy, now)
+        best = _best(cloud, policy, now, stay)
         if best is None or now - best.after < LEAST_GAIN:
             break
         moves.append(best)
@@ -79,7 +84,9 @@ def moved(cloud: dict[str, Host], move: RebalanceMove) -> dict[str, Host]:
     return {**found, source.name: replace(found[source.name], guests=rest)}
 
 
-def _best(cloud: dict[str, Host], policy: PlacementPolicy, now: float) -> RebalanceMove | None:
+def _best(
+    cloud: dict[str, Host], policy: PlacementPolicy, now: float, stay: Collection[str]
+) -> RebalanceMove | None:
     by_load = sorted(
         cloud.values(), key=lambda h: _fraction(h.used(policy, "memory_kib"), h.memory_kib)
     )
@@ -87,7 +94,7 @@ def _best(cloud: dict[str, Host], policy: PlacementPolicy, now: float) -> Rebala
         move
         for source in by_load[-EDGE:]
         for guest in source.guests
-        if guest.state == "running"
+        if guest.state == "running" and guest.name not in stay
         for move in _moves(guest, source, by_load[:EDGE], cloud, policy, now)
     ]
     return min(found, key=lambda m: (m.after, m.guest, m.target), default=None)

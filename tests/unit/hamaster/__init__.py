@@ -28,13 +28,14 @@ def guest(**more):
 class HaCloud(Cloud):
     """Three hosts with a shared folder /disks. disks: guest to the path of its disk. told: the
     events that were sent. auto: (host, guest) to what set_autostart was last told. bases: target to
-    the image below a disk that is to be made."""
+    the image below a disk that is to be made. kept_until: what its host's agent says, each time it
+    is asked, before it keeps a guest no more."""
 
     def __init__(self, tmp_path, guests, dead=(), **ha):
         super().__init__(tmp_path, 3, guests, dead, ha={"members": copy.deepcopy(MEMBERS), **ha})
         self.opts["id"] = "salt_master"
         self.disks, self.backing, self.told, self.auto = {}, {}, [], {}
-        self.bases = {}
+        self.bases, self.kept_until = {}, []
         self.pings = set(self.names) - set(dead)
 
     def tell(self, tag, data):
@@ -64,6 +65,9 @@ class HaCloud(Cloud):
         if vm_ in self.backing:
             disk["backing file"] = {"file": self.backing[vm_]}
         return {"vda": disk}
+
+    def virt_ha_kept(self, _host, name):
+        return self.kept_until.pop() if self.kept_until else ""
 
     def virt_set_autostart(self, host, vm_, state):
         self.auto[host, vm_] = state

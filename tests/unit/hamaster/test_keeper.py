@@ -12,15 +12,18 @@ from saltvirt import errors
 from saltvirt.ha import reserve
 from saltvirt.ha.policy import HaPolicy
 from saltvirt.ha.registry import HostRecord, Registry
-from saltvirt.ha.view import GuestRule, View
-from saltvirt.hamaster import of_master
+from saltvirt.ha.view import GuestRule, MasterKept, View
+from saltvirt.hamaster import files, of_master, seen
 from saltvirt.hamaster.enable import Asked, Enable, Ignore
 from saltvirt.hamaster.wishes import WishStore
 from saltvirt.operations import deploy, explain, init_list, inventory, operation
+from saltvirt.operations.evacuate import Evacuate
 from saltvirt.operations.identity import Clone, Rename
 from saltvirt.operations.init import Init, InitRequest
 from saltvirt.operations.init_list import InitList
+from saltvirt.operations.lifecycle import Lifecycle
 from saltvirt.operations.migrate import Migrate
+from saltvirt.operations.rebalance import Rebalance
 from saltvirt.operations.report import Report
 from saltvirt.placement import policy
 from saltvirt.placement.facts import Host
@@ -404,6 +407,79 @@ def test_a_move_keeps_it_unless_a_person_wants_it(narrow):
     assert "it would break virt:ha:reserve" in move("hv002").check().comment
     move("hv002").run()
     assert "warning" in steps(narrow)
+
+
+def test_a_start_keeps_it_unless_a_person_wants_it(narrow):
+    narrow.opts["virt"]["placement"] = {"stopped_ratio": 0}
+    narrow.guests["hv002"]["mid"] = guest(memory_kib=203 << 20, state="shutdown")
+
+    def start(**options):
+        keeps = of_master.keeper(narrow.opts)
+        return Lifecycle(narrow, "mid", "start", options=options, keeper=keeps)
+
+    why = "mid on hv002 would break virt:ha:reserve: if hv000 died, no host would take big0"
+    assert any(why in one for one in start().check().reasons)
+    with pytest.raises(errors.Refused, match=why):
+        start().run()
+    assert narrow.guests["hv002"]["mid"]["state"] == "shutdown"
+    assert why not in start(overcommit=True).check().comment
+    narrow.opts["virt"]["ha"]["reserve_policy"] = "warn"
+    assert why in start().check().comment
+    assert why in start().run().comment
+    assert narrow.guests["hv002"]["mid"]["state"] == "running"
+
+
+def test_a_copy_keeps_it_unless_a_person_wants_it(narrow):
+    narrow.guests["hv002"]["mid"] = guest(memory_kib=110 << 20, state="shutdown")
+    narrow.virt_clone = lambda _host, **_asked: {"disks": {}}
+
+    def copy(**options):
+        keeps, report = of_master.keeper(narrow.opts), Report(narrow, "new", "clone")
+        return Clone(narrow, report, "mid", "new", {"seed": False, **options}, keeper=keeps)
+
+    why = "new on hv002 would break virt:ha:reserve: if hv000 died, no host would take big0"
+    assert any(why in one for one in copy().check().reasons)
+    with pytest.raises(errors.Refused, match=why):
+        copy().run()
+    assert not copy(overcommit=True).check().reasons
+    narrow.opts["virt"]["ha"]["reserve_policy"] = "warn"
+    assert why in copy().check().comment and not copy().check().reasons
+
+
+def test_a_rebalance_keeps_it(narrow):
+    narrow.guests["hv000"]["mid"] = guest(memory_kib=203 << 20)
+    even = Rebalance(narrow, BY, 0, lambda *_: None, Report(narrow, "x", "rebalance"))
+    assert even.check().changes["moved"]["mid"] == "hv002"
+    even.keeper = of_master.keeper(narrow.opts)
+    why = "the plan ends here: mid on hv002 would break virt:ha:reserve: if hv000 died"
+    found = even.check()
+    assert found.changes["moved"] == {} and why in found.comment
+    done = even.run()
+    assert done.changes["moved"] == {} and why in done.comment and "warning" in steps(narrow)
+    narrow.opts["virt"]["ha"]["reserve_policy"] = "warn"
+    even.keeper = of_master.keeper(narrow.opts)
+    assert even.check().changes["moved"]["mid"] == "hv002"
+    assert "mid on hv002 would break virt:ha:reserve" in even.check().comment
+
+
+def test_nobody_waits_for_those_who_are_kept_while_all_is_disarmed(cloud):
+    cloud.guests["hv000"]["web1"] = guest()
+    Enable(cloud, "web1", Asked()).run()
+
+    def stuck(_seconds):
+        raise AssertionError("it waits")
+
+    def drain():
+        keeps, report = of_master.keeper(cloud.opts), Report(cloud, "hv000", "evacuate")
+        return Evacuate(cloud, "hv000", BY, None, report, keeper=keeps, wait=stuck)
+
+    with pytest.raises(AssertionError, match="it waits"):
+        drain().run()
+    files.write(seen.kept(cloud.opts), MasterKept(1, Registry(1, 3, armed=False)))
+    why = "high availability is disarmed: salt-run virt.ha_arm; "
+    assert drain().run().more["left"]["web1"].startswith(f"{why}it is kept by high availability")
+    [row] = [row for row in drain().check().more["table"] if row[0] == "web1"]
+    assert row[2].startswith(f"{why}kept by high availability")
 
 
 def test_how_many_more_fit(full):

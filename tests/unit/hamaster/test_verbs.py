@@ -14,6 +14,7 @@ from saltvirt.ha.view import GuestRule, MasterKept, Tied, Wish
 from saltvirt.haagent import settings as agent_settings
 from saltvirt.hafence import agents as fences
 from saltvirt.hamaster import arm, files, seen
+from saltvirt.hamaster import enable as module
 from saltvirt.hamaster.arm import Arm, ConfirmOff
 from saltvirt.hamaster.enable import Asked, Disable, Enable, Ignore
 from saltvirt.hamaster.fencing import FenceHost
@@ -28,6 +29,7 @@ from saltvirt.operations.lifecycle import Lifecycle
 from saltvirt.operations.migrate import Migrate
 from saltvirt.operations.purge import Purge
 from saltvirt.placement import policy
+from tests.clock import Clock
 from tests.unit.hamaster import HaCloud, guest
 from tests.unit.hamaster.test_fences import OFF, ON, Bmc
 
@@ -46,8 +48,9 @@ def enable(cloud, name, **asked):
     return Enable(cloud, name, Asked(**asked))
 
 
-def write_engine(cloud, registry, hosts=None, **more):
+def write_engine(cloud, registry, hosts=None, losses=None, tied=None, **more):
     files.write(seen.kept(cloud.opts), MasterKept(1, registry))
+    files.write(seen.outlook(cloud.opts), seen.OutlookSeen(losses or {}, tied or {}))
     told = seen.EngineSeen(time.time(), "salt", leading=True, leader="salt", settled=True,
                            heard=3, needed=2, hosts=hosts or {}, **more)  # fmt: skip
     files.write(seen.path(cloud.opts), told)
@@ -86,6 +89,13 @@ def test_one_that_is_off_is_to_stay_so_unless_it_is_said(cloud):
     assert wishes(cloud).guests["web2"].wanted == "started"
 
 
+def test_one_whose_kernel_panicked_and_is_kept_is_to_run(cloud):
+    """Found in a lab: it was to be stopped, for it panicked before it was given."""
+    cloud.guests["hv000"]["web1"] = guest(state="crashed")
+    enable(cloud, "web1").run()
+    assert wishes(cloud).guests["web1"].wanted == "started"
+
+
 def test_its_start_with_its_host_is_the_managers_and_given_back(cloud):
     changes = enable(cloud, "db1").run().changes
     assert changes["autostart"] == {"old": True, "new": False}
@@ -93,6 +103,20 @@ def test_its_start_with_its_host_is_the_managers_and_given_back(cloud):
     found = Disable(cloud, "db1").run()
     assert found.complete and cloud.auto == {("hv001", "db1"): "on"}
     assert wishes(cloud).guests == {}
+
+
+def test_its_start_is_given_back_when_its_hosts_agent_has_let_it_go(cloud, monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    enable(cloud, "db1").run()
+    cloud.kept_until = ["db1 is kept"] * 3
+    assert Disable(cloud, "db1").run().complete and clock.now == 3
+    assert cloud.auto == {("hv001", "db1"): "on"}
+    enable(cloud, "db1").run()
+    cloud.kept_until = ["db1 is kept"] * 99
+    found = Disable(cloud, "db1").run()
+    assert not found.complete and cloud.auto == {("hv001", "db1"): "off"}
+    assert "hv001: db1 is kept; later: salt hv001 virt.set_autostart db1" in found.comment
 
 
 def test_what_cannot_be_written_leaves_its_start_as_it_was(cloud, monkeypatch):
@@ -317,7 +341,8 @@ def test_each_host_is_told_what_all_must_have_alike(cloud):
     cloud.virt_ha_settings = settings
     cloud.virt_ha_install = lambda host, test: {"changes": {}, "comment": ""}
     answer = operation.perform(Setup(cloud))
-    assert [answer[name]["comment"] for name in cloud.names] == ["written"] * 3
+    said = "written; its firewall is left as it is: the formula's libvirt.firewall opens TCP 16516"
+    assert all(answer[name]["comment"].startswith(said) for name in cloud.names)
     assert told["hv000"]["members"] == {
         "hv000": "10.0.0.1:16516", "hv001": "10.0.0.2:16516", "hv002": "10.0.0.3:16516",
     }  # fmt: skip

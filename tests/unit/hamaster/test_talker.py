@@ -1,0 +1,40 @@
+"""The engine's words on their way to the hosts."""
+
+import pytest
+
+from saltvirt.ha.policy import HaPolicy
+from saltvirt.hamaster.config import HaConfig, Member
+from saltvirt.hamaster.talker import AgentsTalker
+from saltvirt.hatalk import frames
+
+
+class Talk:
+    def __init__(self):
+        self.told, self.hurries_s = [], []
+
+    def tell(self, name, frame):
+        self.told.append((name, frame.slot))
+
+    def hurry(self, for_s):
+        self.hurries_s.append(for_s)
+
+
+QUIET = {"master": "salt", "registry": None, "ballots": {}}
+
+
+@pytest.mark.parametrize(
+    "kind, body, hurries",
+    [
+        (frames.CALL, QUIET, []),
+        (frames.CALL, {**QUIET, "registry": {"term": 1}}, [5]),
+        (frames.CALL, {**QUIET, "ballots": {"hv2": {"boot": 1, "term": 1, "ballot": 2}}}, [5]),
+        (frames.FENCE, {"host": "hv2"}, []),
+    ],
+)
+def test_it_hears_sooner_while_something_is_decided(kind, body, hurries):
+    config = HaConfig("salt", ("salt",), {"hv1": Member("10.0.0.1")}, policy=HaPolicy(beat_s=1))
+    talker = AgentsTalker(config, None)
+    talk = talker._talk = Talk()
+    talker.tell("hv1", kind, body)
+    assert [name for name, _ in talk.told] == ["hv1"]
+    assert talk.hurries_s == hurries
