@@ -9,16 +9,24 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import names, settings, units
-from saltvirt.backuphost import daemon, receive
+from saltvirt import names, places, settings, units
+from saltvirt.backuphost import receive, relay
 from saltvirt.backuphost import show as showing
 from saltvirt.backups import chains
-from saltvirt.backups.answers import GuestLook, PlannedDisk, Serving, ShownBackup
+from saltvirt.backups.answers import (
+    BackupReader,
+    GuestLook,
+    PlannedDisk,
+    Serving,
+    ShownBackup,
+)
 from saltvirt.backupserve import request as backup_request
 from saltvirt.host import connection
 from saltvirt.host.domain import guest_lock
 from saltvirt.host.node import steps
 from saltvirt.host.provision import admission, guest_builder
+from saltvirt.pki.common import certs
+from saltvirt.pki.host import own_pair
 from saltvirt.spec import base, values
 
 if TYPE_CHECKING:
@@ -44,7 +52,7 @@ def backup_look(name, **kwargs):
 
     :return: a dict: ``uuid``, ``active`` (it runs), ``disks`` (a list: ``target``, ``size_bytes``,
         ``source``, ``format``, ``bitmaps``: name to ``good``, ``inconsistent`` or ``disabled``),
-        ``checkpoints`` (names), ``skipped`` (disk to why it is in no backup)
+        ``checkpoints`` (names), ``skipped`` (disk to why it is in no backup), ``name``
 
     :raises NotFound: no such guest
 
@@ -60,7 +68,36 @@ def backup_look(name, **kwargs):
         return look.look(conn, names.there(name)).to_answer()
 
 
-def backup_begin(name, ident, disks, **kwargs):
+def backup_reader():
+    """
+    The certificate that this machine shows where it reads a backup: its own, which nobody trusts
+    whom the master did not tell to for one backup. It is made when it is first asked for; the key
+    stays here, in ``/var/lib/salt-virt/backup-reader``.
+
+    :return: a dict: ``authority`` (in PEM)
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt backup1 virt.backup_reader
+    """
+    return BackupReader(_backup_pair().authority).to_answer()
+
+
+def _backup_pair():
+    return own_pair.kept(f"{places.STATE}/backup-reader", "backup-reader")
+
+
+def _backup_door(shown, reader):
+    """Where disks are shown, to whom alone, with a certificate of their own."""
+    pair = own_pair.made(shown.host, certs.SERVER)
+    told = own_pair.authority(reader, "reader")
+    credentials = relay.Credentials(pair.authority, pair.certificate, pair.key, told)
+    return relay.Door(relay.everywhere(), shown.port, relay.PORTS, credentials)
+
+
+def backup_begin(name, ident, disks, reader, **kwargs):
     """
     Show the disks of a guest, as they are now, to the machine that has the target, until
     ``virt.backup_end``. A guest that runs goes on; its file systems are frozen for the moment by
@@ -73,10 +110,12 @@ def backup_begin(name, ident, disks, **kwargs):
     :param ident: what the backup is called
     :param disks: a list with how each disk is to be taken: ``target``, ``parent`` and ``since`` of
         an increment, else ``reason``
+    :param reader: who alone may read: what ``virt.backup_reader`` says on the machine of the target
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict: ``host`` and ``port``, ``consistency`` (``frozen``, ``crash``, ``stopped``),
-        ``note`` (why file systems were not frozen), ``uuid``, ``definition``, ``disks``
+        ``note`` (why file systems were not frozen), ``uuid``, ``definition``, ``disks``,
+        ``authority`` (in PEM: of the certificate that is shown, made for this one backup)
 
     :raises OperationFailed: and then nothing is shown, and nothing is left of it
 
@@ -85,7 +124,7 @@ def backup_begin(name, ident, disks, **kwargs):
     .. code-block:: bash
 
         salt hyper1 virt.backup_begin web1 000001-20261123T160000Z-0123abcd \
-            '[{target: vda, reason: it was asked for}]'
+            '[{target: vda, reason: it was asked for}]' reader="$READER"
     """
     from saltvirt.backupserve import api  # noqa: PLC0415 - needs the binding
 
@@ -104,10 +143,7 @@ def backup_begin(name, ident, disks, **kwargs):
         locks=guest_lock.folder(get),
         scratch=shown.scratch,
         host=shown.host,
-        listen=daemon.everywhere(),
-        port=shown.port,
-        ports=daemon.PORTS,
-        certificates=receive.CERTIFICATES,
+        door=_backup_door(shown, reader),
     )
     with _connect(kwargs) as conn:
         return api.begin(next(iter(saltvirt.__path__)), conn, asked).to_answer()
@@ -173,8 +209,8 @@ def backup_plan(folder, host, look, whole=False, chain=chains.CHAIN, mounted=Fal
 
 def backup_pull(folder, name, ident, host, serving, by="root", mounted=False, bandwidth=None):
     """
-    Read the disks that a hypervisor shows (``virt.backup_begin``), by TLS with this machine's own
-    certificate, and put the backup into a folder: whole, or not at all.
+    Read the disks that a hypervisor shows (``virt.backup_begin``), by TLS with the certificate of
+    ``virt.backup_reader``, and put the backup into a folder: whole, or not at all.
 
     :param folder: of the target
     :param name: the guest's name
@@ -203,7 +239,9 @@ def backup_pull(folder, name, ident, host, serving, by="root", mounted=False, ba
     limit = None if bandwidth is None else units.parse_count(bandwidth, "bandwidth")
     told = receive.Told(ident, guest, values.text(host, "host"), values.text(by, "by"), limit)
     library, target = next(iter(saltvirt.__path__)), receive.opened(folder, bool(mounted))
-    return receive.receive(library, target, told, found, _backup_teller(guest)).to_answer()
+    teller = _backup_teller(guest)
+    with own_pair.trusting(_backup_pair(), found.authority, "serving: authority") as mine:
+        return receive.receive(library, target, told, found, mine, teller).to_answer()
 
 
 def _backup_teller(name):
@@ -251,11 +289,11 @@ def backup_show(folder, uuid, backup, reader, mounted=False):
     :param folder: of the target
     :param uuid: of the guest
     :param backup: its name, its number, or ``latest``
-    :param reader: minion id of the hypervisor; no other certificate is let in
+    :param reader: who alone may read: what ``virt.backup_reader`` says on the hypervisor
     :param mounted: True where the folder has to be a mount point
 
     :return: a dict: ``ident``, ``guest``, ``host`` and ``port``, ``definition``, ``disks`` (a list:
-        ``target``, ``size_bytes``)
+        ``target``, ``size_bytes``), ``authority`` (in PEM: of the certificate that is shown)
 
     :raises NotFound: no such backup
     :raises BadAnswer: it is not good
@@ -264,17 +302,15 @@ def backup_show(folder, uuid, backup, reader, mounted=False):
 
     .. code-block:: bash
 
-        salt backup1 virt.backup_show /srv/backups "$UUID" latest hyper1
+        salt backup1 virt.backup_show /srv/backups "$UUID" latest "$READER"
     """
     receive.opened(folder, bool(mounted))
     shown = backup_request.configured(__salt__["config.get"], __opts__["id"])
-    asked = showing.ShowRequest(
-        folder, str(uuid), str(backup), names.there(reader), shown.port, receive.CERTIFICATES
-    )
+    asked = showing.ShowRequest(folder, str(uuid), str(backup), _backup_door(shown, reader))
     return showing.show(next(iter(saltvirt.__path__)), asked, shown.host).to_answer()
 
 
-def backup_restore(name, shown, itself=False, **kwargs):
+def backup_restore(name, shown, itself=False, over=False, stop=False, disk=None, **kwargs):
     """
     Make a guest of a backup that is shown to this host (``virt.backup_show``). It is off. Its disks
     are qcow2 files of their own in the folder of ``virt:images``; CD and floppy drives are empty.
@@ -283,6 +319,10 @@ def backup_restore(name, shown, itself=False, **kwargs):
     :param shown: what ``virt.backup_show`` said
     :param itself: True: it is the guest of the backup, with its UUID and addresses, and there is no
         other; else those are new
+    :param over: True: it takes the place of the guest of that name and UUID, which is off. How
+        that was, and its disks, are kept until ``virt.backup_confirm`` or ``virt.backup_undo``
+    :param stop: with ``over``: power the guest off once the new disks are there
+    :param disk: with ``over``: of this one disk alone
     :param overcommit: do it also where the host has promised its room to others; default:
         ``virt:overcommit``, else False
     :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
@@ -291,7 +331,8 @@ def backup_restore(name, shown, itself=False, **kwargs):
     :return: what ``virt.init`` returns
 
     :raises AlreadyExists: the name, or a file where a disk would go
-    :raises Refused: this host lacks memory, CPUs or space
+    :raises Refused: this host lacks memory, CPUs or space; with ``over``: the guest runs, has
+        snapshots or saved memory, or an earlier restore of it waits
     :raises OperationFailed: and then nothing of it is left
 
     CLI Example:
@@ -300,20 +341,65 @@ def backup_restore(name, shown, itself=False, **kwargs):
 
         salt hyper1 virt.backup_restore web1-old shown="$SHOWN"
     """
+    from saltvirt.backupserve import over as overs  # noqa: PLC0415 - needs the binding
     from saltvirt.backupserve import restore  # noqa: PLC0415 - needs the binding
 
-    connection.require_binding()
     given = dict(kwargs)
+    wanted, tools, found = _backup_made(name, shown, given)
+    only = None if disk is None else values.text(disk, "disk")
+    pair = _backup_pair()
+    with _connect(given) as conn, own_pair.trusting(pair, found.authority, "shown") as mine:
+        parts = conn, wanted, tools, found, mine
+        if over:
+            return overs.Over(*parts, bool(stop), only).run().to_answer()
+        return restore.Restore(*parts, bool(itself)).run().to_answer()
+
+
+def backup_disk(name, shown, disk, **kwargs):
+    """
+    Make one disk of a backup that is shown to this host (``virt.backup_show``) as a file in the
+    folder of ``virt:images``. No guest has it.
+
+    :param name: of the guest
+    :param shown: what ``virt.backup_show`` said
+    :param disk: its target, as ``vdb``
+    :param overcommit: do it also where the host has promised its room to others; default:
+        ``virt:overcommit``, else False
+    :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: a dict: ``path`` of a qcow2 file, ``size_bytes`` of the disk
+
+    :raises NotFound: the backup has no such disk
+    :raises Refused: this host lacks space
+    :raises OperationFailed: and then nothing of it is left
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.backup_disk web1 shown="$SHOWN" disk=vdb
+    """
+    from saltvirt.backupserve import over as overs  # noqa: PLC0415 - needs the binding
+    from saltvirt.backupserve import restore  # noqa: PLC0415 - needs the binding
+
+    given = dict(kwargs)
+    wanted, tools, found = _backup_made(name, shown, given)
+    pair = _backup_pair()
+    with _connect(given) as conn, own_pair.trusting(pair, found.authority, "shown") as mine:
+        one = restore.Restore(conn, wanted, tools, found, mine, True)
+        target = values.text(disk, "disk")
+        return overs.one_disk(conn, tools, wanted.name, one, target).to_answer()
+
+
+def _backup_made(name, shown, given):
+    """What making a guest of a backup works with."""
+    connection.require_binding()
     config = admission.config_of(__salt__["config.get"], given)
     found = ShownBackup.from_answer(shown, "shown")
     wanted = guest_builder.GuestRequest(names.guest(name))
     tools = guest_builder.Tools(config, say=_backup_sayer(wanted.name, "backup_restore"))
-    with _connect(given) as conn:
-        return (
-            restore.Restore(conn, wanted, tools, found, receive.CERTIFICATES, bool(itself))
-            .run()
-            .to_answer()
-        )
+    return wanted, tools, found
 
 
 def _backup_sayer(name, verb):

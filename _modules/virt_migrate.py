@@ -177,7 +177,8 @@ def migrate(vm_, target, **kwargs):
     :return: dict: ``name``, ``source``, ``target``, ``live`` (it ran while its memory
         travelled), ``transport``, ``time_ms``, ``downtime_ms``, ``memory_bytes``,
         ``disk_bytes``, ``disks`` (vda: ``shared``, ``copy``, ``overlay`` or ``keep``),
-        ``deleted`` (files removed here), ``kept`` (file: why it was left)
+        ``deleted`` (files removed here), ``kept`` (file: why it was left), where there are some
+        ``checkpoints_lost`` (of the guest, which the target's libvirt did not take: why)
 
     :raises InvalidInput: an argument is wrong
     :raises NotFound: no such guest here
@@ -382,7 +383,7 @@ def migrate_recover(vm_, lost=None, **kwargs):
     :return: dict: ``outcome``: ``moved`` (it is on the target, and was cleaned up here),
         ``undone`` (it is here) or ``nothing``; ``deleted``: files; ``kept``: file to why it stays:
         what was made on the target is the target's to take away, see ``virt.migrate_clean``;
-        ``left``: host to why something is still there
+        ``left``: host to why something is still there; ``checkpoints_lost``: as of ``virt.migrate``
 
     :raises MigrationFailed: a person must decide; the message says what
     :raises ConnectionFailed: the other host does not answer and may run the guest

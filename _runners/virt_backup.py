@@ -2,6 +2,7 @@
 Backups of guests, wherever they run: docs/backups.md.
 """
 
+import time
 from typing import TYPE_CHECKING
 
 import salt.utils.user
@@ -10,9 +11,12 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
+from saltvirt.backupmaster import aside
 from saltvirt.backupmaster import backup as backing_up  # the name is a function's here
+from saltvirt.backupmaster import due as due_backups
 from saltvirt.backupmaster import restore as restoring
 from saltvirt.fleet.client import Fleet
+from saltvirt.hamaster import of_master
 from saltvirt.operations import operation, report, result
 
 if TYPE_CHECKING:
@@ -57,6 +61,37 @@ def backup(name, to=None, whole=False, test=False, host=None):
 
 
 @result.reporting
+def backup_due(guests="*", hours=24, to=None, at_once=4, test=False):
+    """
+    Back up each guest that has no good backup which is younger than that. For a schedule of the
+    master's: what was made a while ago is left, and what failed is tried again the next time.
+
+    :param guests: a shell pattern of names, or a list of them
+    :param hours: so old may a guest's last good backup be
+    :param to: the target, where that backup is, too; default: it may be at any, and a new one is
+        made at the default target
+    :param at_once: so many guests are backed up at a time, 100 at most; fewer where
+        ``virt:backup:at_once_per_host`` or ``at_once_per_target`` says so
+    :param test: show which have one and which would be backed up, change nothing
+
+    :return: of each guest what ``virt.backup`` returns, or ``comment``: which backup it has, and
+        how old. What a silent host has is not known: it is named, and the exit code is 1, as when
+        a backup fails; the other guests are backed up.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.backup_due 'web*' hours=26 to=vault
+    """
+    asked = due_backups.DueRequest.parse(guests, hours, to, at_once)
+    with Fleet(__opts__) as fleet:
+        screen = report.screen(__salt__, __opts__)
+        by = salt.utils.user.get_specific_user()
+        return operation.perform(due_backups.Due(fleet, asked, screen, by, time.time), test)
+
+
+@result.reporting
 def backups(name=None, to=None):
     """
     The backups that there are.
@@ -83,15 +118,16 @@ def backups(name=None, to=None):
 @result.reporting
 def backup_restore(
     name, backup="latest", to=None, new=None, host=None, overcommit=False, name_is_free=False,
-    test=False,
+    over=False, stop=False, disk=None, missing=False, test=False,
 ):  # fmt: skip
     """
     Make a guest again from a backup. It is off, its disks are files of their own.
 
     Without ``new`` it is the guest itself, with its UUID and addresses: only where there is no
     guest of the name any more. With ``new`` it is another one beside it, with UUID and addresses
-    of its own; the system in it still calls itself by the old name. Nothing that is there is
-    written to.
+    of its own; the system in it still calls itself by the old name. With ``over`` it takes the
+    place of the guest that is there. Nothing that is there is written to, and nothing deleted
+    before ``virt.backup_confirm``; ``virt.backup_undo`` brings back what was there.
 
     :param name: of the guest that was backed up, or its UUID
     :param backup: the backup's name, its number, or ``latest``
@@ -99,11 +135,19 @@ def backup_restore(
     :param new: name of the new guest
     :param host: the hypervisor; default: that which had the guest
     :param overcommit: do it also where that has promised its room to others
-    :param name_is_free: you know that no silent hypervisor has a guest of the name
+    :param name_is_free: you know that no silent hypervisor has a guest of the name. Of one that
+        high availability has proven to be off, or of which ``virt.ha_confirm_off`` was said, it
+        is known
+    :param over: True: it takes the place of the guest, which is off, has no snapshots and is not
+        kept by high availability
+    :param stop: with ``over``: power the guest off, once the new disks are there
+    :param disk: this disk alone, as ``vdb``: with ``over`` in the place of the guest's, else as a
+        file beside it, which no guest has
+    :param missing: True: where there is a guest of the name, all is well and nothing is done
     :param test: show what would be done, change nothing
 
-    :return: under the new guest's name ``result``, ``comment``, ``changes`` (``backup``),
-        ``host``, ``uuid``, ``target``
+    :return: under the new guest's name ``result``, ``comment``, ``changes`` (``backup``; ``path``
+        of a file), ``host``, ``uuid``, ``target``
 
     CLI Example:
 
@@ -113,8 +157,57 @@ def backup_restore(
     """
     asked = restoring.RestoreRequest(
         str(name), str(backup), to, None if new is None else str(new), host,
-        bool(overcommit), bool(name_is_free),
+        bool(overcommit), bool(name_is_free), bool(over), bool(stop),
+        None if disk is None else str(disk), bool(missing), of_master.off(__opts__),
     )  # fmt: skip
     with Fleet(__opts__) as fleet:
         shown = report.of_runner(fleet, asked.made, "backup_restore", __salt__)
         return operation.perform(restoring.Restore(fleet, asked, shown), test)
+
+
+@result.reporting
+def backup_confirm(name, test=False, host=None):
+    """
+    The guest, or the disk, that ``virt.backup_restore`` with ``over`` has made stays: what it had
+    before is deleted, as far as it is its own and nobody else uses it.
+
+    :param name: of the guest
+    :param test: show what would be deleted, change nothing
+    :param host: where that is, of a guest that was moved since or is no more
+
+    :return: under the guest's name ``result``, ``comment``, ``changes`` (``deleted``: paths),
+        ``keep`` (path to why it stays), ``host``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.backup_confirm web1
+    """
+    with Fleet(__opts__) as fleet:
+        shown = report.of_runner(fleet, str(name), "backup_confirm", __salt__)
+        return operation.perform(aside.Confirm(fleet, name, shown, host), test)
+
+
+@result.reporting
+def backup_undo(name, stop=False, test=False, host=None):
+    """
+    The guest is again as it was before ``virt.backup_restore`` with ``over``. What that made is
+    deleted, with all that was written to it since.
+
+    :param name: of the guest
+    :param stop: True: power it off for that
+    :param test: show what would be done, change nothing
+    :param host: which had it, of a guest that is no more
+
+    :return: under the guest's name ``result``, ``comment``, ``changes`` (``undone``), ``host``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.backup_undo web1
+    """
+    with Fleet(__opts__) as fleet:
+        shown = report.of_runner(fleet, str(name), "backup_undo", __salt__)
+        return operation.perform(aside.Undo(fleet, name, shown, bool(stop), host), test)

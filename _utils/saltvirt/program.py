@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import io
+import os
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,6 +44,29 @@ def made(library: str | Path, module: str) -> bytes:
             info.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(info, files[name])
     return found.getvalue()
+
+
+def kept(library: str | Path, module: str, folder: str) -> str:
+    """The path of the archive in a folder that is ours alone, made there once for the library as it
+    is. One of another library stays: a process may run by it."""
+    path = os.path.join(folder, f"{module}-{_state(Path(library))}.pyz")
+    if os.path.exists(path):
+        return path
+    data = made(library, module)
+    fd, part = tempfile.mkstemp(dir=folder, prefix=".new-")
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)
+    os.replace(part, path)
+    return path
+
+
+def _state(home: Path) -> str:
+    """What changes when a file of the library does."""
+    found = hashlib.sha256()
+    for path in sorted(home.rglob("*.py")):
+        status = path.stat()
+        found.update(f"{path} {status.st_size} {status.st_mtime_ns} {status.st_ino}\n".encode())
+    return found.hexdigest()[:16]
 
 
 def needed(home: Path, module: str) -> set[Path]:

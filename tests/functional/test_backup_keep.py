@@ -235,6 +235,19 @@ def test_one_that_somebody_begins_to_read_in_the_middle_stays(chain, tmp_path, m
         found = {one.ident: one for one in prune.guest(guest.target, UUID, Retention(last=1))}
         assert left(guest) == [made[0], made[1], made[3]] == assert_whole(guest, tmp_path)
         assert found[made[1]].stays and found[made[0]].stays and not found[made[2]].stays
+        # one that went in the first round stands where it stood
+        assert list(found) == made[::-1]
+
+
+def test_what_a_killed_one_left_goes_but_not_where_it_is_only_asked(chain):
+    guest, made = chain
+    for name in (".gone-", ".new-"):
+        shutil.copytree(path(guest, made[0]).parent, path(guest, f"{name}{made[0]}").parent)
+    kept = guest.target.folder.names(UUID)
+    prune.guest(guest.target, UUID, Retention(last=2), test=True)
+    assert guest.target.folder.names(UUID) == kept
+    prune.guest(guest.target, UUID, Retention(last=2))
+    assert guest.target.folder.names(UUID) == [".lock", *made]
 
 
 def test_not_while_one_is_made(chain):

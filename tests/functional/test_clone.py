@@ -369,3 +369,19 @@ def test_a_real_qemu_does_not_start_on_a_disk_that_is_copied(tmp_path, mid_copy,
         dom.undefine()
         if made:
             qemu.lookupByName("still2").undefine()
+
+
+def test_a_disk_has_no_bitmaps_of_what_it_is_made_from(tmp_path):
+    """A backup of the original has left one; the copy's first backup is none of its increments."""
+    from saltvirt.images import bitmaps, clone, inspect
+
+    old, new = str(tmp_path / "old.qcow2"), str(tmp_path / "new.qcow2")
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", old, "4M"], check=True)
+    subprocess.run(["qemu-io", "-c", "write -q -P 7 1M 64k", "-f", "qcow2", old], check=True)
+    assert not inspect.inspect(old, "qcow2").bitmaps
+    bitmaps.add(old, "salt-virt.1")
+    found = inspect.inspect(old, "qcow2")
+    assert found.bitmaps
+    clone.clone(found, new, "qcow2")
+    assert (list(bitmaps.of(old)), bitmaps.of(new)) == (["salt-virt.1"], {})
+    subprocess.run(["qemu-img", "compare", "-q", old, new], check=True)

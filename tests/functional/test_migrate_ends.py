@@ -87,6 +87,34 @@ def test_a_guest_whose_move_was_ended_later_starts_with_its_host(peer, dom, job,
     assert there.autostart()
 
 
+CHECKPOINT = (
+    "<domaincheckpoint><name>salt-virt.1</name><creationTime>1</creationTime>"
+    "<disks><disk name='vda' checkpoint='bitmap'/></disks></domaincheckpoint>"
+)
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_the_target_is_told_of_the_checkpoints_by_who_ends_the_move(peer, dom, job, over):  # noqa: F811
+    """Killed after libvirt had moved it."""
+    there = came(peer, dom, start=True)
+    conn = dom.connect()
+    for _ in range(2):
+        journal = begun(job, report(dom), phase=MOVED, over=over, checkpoints=(CHECKPOINT,))
+        assert recovery.recover(conn, journal, job).checkpoints_lost is None
+        assert [one.getName() for one in there.listAllCheckpoints()] == ["salt-virt.1"]
+    parent = "2</name><parent><name>nobody</name></parent>"
+    broken = CHECKPOINT.replace("1</name>", parent)
+    journal = begun(job, report(dom), phase=MOVED, over=over, checkpoints=(broken,))
+    assert list(recovery.recover(conn, journal, job).checkpoints_lost) == ["salt-virt.2"]
+    journal = begun(
+        job, report(dom), phase=MOVED, over=over, checkpoints=(CHECKPOINT.replace("1<", "3<", 1),)
+    )
+    there.listAllCheckpoints()[0].delete(libvirt.VIR_DOMAIN_CHECKPOINT_DELETE_METADATA_ONLY)
+    there.undefine()
+    there.destroy()
+    assert recovery.recover(conn, journal, job).checkpoints_lost is None
+
+
 @pytest.fixture
 def real(peer, libvirtd, tmp_path, monkeypatch):  # noqa: F811
     """The other host's libvirt is a real one; a disk that was copied to it is in ``copy``."""

@@ -358,7 +358,7 @@ def test_an_appliance_that_does_not_start_is_tried_by_software_alone(monkeypatch
     begun = []
 
     class Broken(Appliance):
-        def __init__(self, software_only):
+        def __init__(self, software_only, _scratch):
             begun.append(software_only)
             super().__init__(run=None)
 

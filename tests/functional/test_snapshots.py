@@ -64,6 +64,18 @@ def test_create_and_list(virt, dom):
     assert len(first["created"]) == len("2026-01-01 00:00:00")
 
 
+def test_a_driver_without_checkpoints_has_snapshots_all_the_same(virt, dom, monkeypatch):
+    def unknown(*_):
+        exc = libvirt.libvirtError("this function is not supported by the connection driver")
+        exc.err = (libvirt.VIR_ERR_NO_SUPPORT, 0, str(exc), 2, "", None, None, 0, 0)
+        raise exc
+
+    monkeypatch.setattr(libvirt.virDomain, "listAllCheckpoints", unknown)
+    dom.destroy()
+    assert virt["virt.snapshot"]("test", "a") == {"name": "a"}
+    assert virt["virt.revert_snapshot"]("test", "a")["reverted"] == "a"
+
+
 def test_the_name_is_made_from_guest_and_time(virt, dom):
     made = virt["virt.snapshot"]("test", suffix="salt")["name"]
     assert names(dom) == [made]

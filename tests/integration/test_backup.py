@@ -31,6 +31,24 @@ def cloud(lab):
     lab.restart_master()
 
 
+def reader(host):
+    """Who may read: what that machine shows."""
+    return host.call("virt.backup_reader")["authority"]
+
+
+def opens(cloud, name, folder, server, port):
+    """Whether QEMU there can read what is shown, with the client's certificate in a folder and
+    those of the cloud or of what is served trusted."""
+    script = (
+        f"rm -rf /root/as && mkdir /root/as && cp {folder}/client-* /root/as && "
+        "cat /etc/pki/qemu/ca-cert.pem /root/serving.pem > /root/as/ca-cert.pem; "
+        "qemu-img info --object tls-creds-x509,id=t,endpoint=client,sanity-check=off,dir=/root/as "
+        "--image-opts driver=nbd,export=vda,tls-creds=t,server.type=inet,"
+        f"server.host={server},server.port={port}"
+    )
+    return cloud.exec(name, script, check=False).returncode == 0
+
+
 class Box:
     """A guest whose disks are written to from outside, and what they hold by all of that."""
 
@@ -91,7 +109,7 @@ class Box:
         look = host.call("virt.backup_look", self.name)
         plan = target.call("virt.backup_plan", VAULT, "hv1", look, whole=whole)
         ident = plan["ident"]
-        served = host.call("virt.backup_begin", self.name, ident, plan["disks"])
+        served = host.call("virt.backup_begin", self.name, ident, plan["disks"], reader(target))
         made = target.call("virt.backup_pull", VAULT, self.name, ident, "hv1", served)
         ended = host.call("virt.backup_end", self.name, ident, True, made["checkpoints"])
         assert ended == {"why": None, "left": []}
@@ -177,7 +195,7 @@ def test_what_is_written_meanwhile_is_in_the_next_one(box):
     host, target = one.hosts
     look = host.call("virt.backup_look", one.name)
     plan = target.call("virt.backup_plan", VAULT, "hv1", look)
-    served = host.call("virt.backup_begin", one.name, plan["ident"], plan["disks"])
+    served = host.call("virt.backup_begin", one.name, plan["ident"], plan["disks"], reader(target))
     then = one.digests()
     one.write(times=12)
     made = target.call("virt.backup_pull", VAULT, one.name, plan["ident"], "hv1", served)
@@ -236,7 +254,7 @@ def test_one_that_is_off_cannot_be_started_meanwhile(box):
     host, target = one.hosts
     look = host.call("virt.backup_look", one.name)
     plan = target.call("virt.backup_plan", VAULT, "hv1", look)
-    host.call("virt.backup_begin", one.name, plan["ident"], plan["disks"])
+    host.call("virt.backup_begin", one.name, plan["ident"], plan["disks"], reader(target))
     assert "lock" in one.cloud.exec("hv1", "virsh start labbackup", check=False).stderr
     host.call("virt.backup_end", one.name, plan["ident"])
     one.leaves_nothing()
@@ -276,9 +294,10 @@ def test_a_keeper_that_is_killed_is_cleaned_up_after(box, off):
     host, target = one.hosts
     look = host.call("virt.backup_look", one.name)
     plan = target.call("virt.backup_plan", VAULT, "hv1", look)
-    host.call("virt.backup_begin", one.name, plan["ident"], plan["disks"])
+    host.call("virt.backup_begin", one.name, plan["ident"], plan["disks"], reader(target))
     assert one.traces() != []
-    again = host.refuses("virt.backup_begin", one.name, plan["ident"], plan["disks"])
+    asked = one.name, plan["ident"], plan["disks"], reader(target)
+    again = host.refuses("virt.backup_begin", *asked)
     assert "under way" in again or "at work" in again
     one.sh("pkill -9 -f 'backups/.*[.]py[z]'")
     one.back_up()
@@ -293,7 +312,7 @@ def test_a_guest_that_stops_meanwhile(box):
     host, target = one.hosts
     look = host.call("virt.backup_look", one.name)
     plan = target.call("virt.backup_plan", VAULT, "hv1", look)
-    served = host.call("virt.backup_begin", one.name, plan["ident"], plan["disks"])
+    served = host.call("virt.backup_begin", one.name, plan["ident"], plan["disks"], reader(target))
     one.sh("virsh -q destroy labbackup")
     why = target.refuses("virt.backup_pull", VAULT, one.name, plan["ident"], "hv1", served)
     assert "hv1" in why
@@ -304,25 +323,21 @@ def test_a_guest_that_stops_meanwhile(box):
     assert "new-" not in one.cloud.exec("hv2", f"ls -A {VAULT}/*").stdout
 
 
-def test_nobody_reads_without_a_certificate(box):
-    """Neither one that has none, nor one of another authority."""
+def test_nobody_reads_but_who_was_named(box):
+    """No holder of a certificate of the cloud, whatever it is for, nor one that has none."""
     one = box(9)
     one.write()
     host, target = one.hosts
     look = host.call("virt.backup_look", one.name)
     plan = target.call("virt.backup_plan", VAULT, "hv1", look)
-    served = host.call("virt.backup_begin", one.name, plan["ident"], plan["disks"])
-    for folder, good in (("/etc/pki/qemu", True), ("/root/nobody", False)):
-        script = (
-            "mkdir -p /root/nobody; cp /etc/pki/qemu/ca-cert.pem /root/nobody; "
-            "qemu-img info --object tls-creds-x509,id=t,endpoint=client,dir=" + folder + " "
-            "--image-opts driver=nbd,export=vda,tls-creds=t,server.type=inet,server.host=hv1,"
-            f"server.port={served['port']}"
-        )
-        done = one.cloud.exec("hv2", script, check=False)
-        assert (done.returncode == 0) is good, done
-    plain = one.cloud.exec("hv2", f"qemu-img info nbd://hv1:{served['port']}/vda", check=False)
+    served = host.call("virt.backup_begin", one.name, plan["ident"], plan["disks"], reader(target))
+    port = served["port"]
+    assert not opens(one.cloud, "hv2", "/etc/pki/qemu", "hv1", port)
+    assert not opens(one.cloud, "hv1", "/var/lib/salt-virt/backup-reader", "hv1", port)
+    plain = one.cloud.exec("hv2", f"qemu-img info nbd://hv1:{port}/vda", check=False)
     assert plain.returncode
+    one.cloud.exec("hv2", "cat > /root/serving.pem", input=served["authority"])
+    assert opens(one.cloud, "hv2", "/var/lib/salt-virt/backup-reader", "hv1", port)
     host.call("virt.backup_end", one.name, plan["ident"])
     one.leaves_nothing()
 
@@ -352,6 +367,30 @@ def test_by_the_runner(box, cloud):
     assert wrong.rc == 1 and "known: vault" in wrong.stdout, wrong
 
 
+def test_those_that_are_due_by_the_masters_schedule(box, cloud):
+    """As docs/backups.md has it. One that has a young one is left."""
+    one = box(12)
+    one.write()
+    away = cloud.run_json("virt.backup_due", "labbackup*", test=True)[one.name]
+    assert (away["result"], away["changes"]) == (None, {"backup": None}), away
+    plan = {"function": "virt.backup_due", "seconds": 5,
+            "kwargs": {"guests": "labbackup*", "hours": 24, "to": "vault"}}  # fmt: skip
+    path = "/etc/salt/master.d/zz-schedule.conf"
+    cloud.exec("master", f"cat > {path}", input=json.dumps({"schedule": {"virt_backups": plan}}))
+    try:
+        cloud.restart_master()
+        cloud.wait(lambda: cloud.run_json("virt.backups")["vault"], "a backup", 120, 3)
+    finally:
+        cloud.exec("master", f"rm {path}")
+        cloud.restart_master()
+    found = cloud.run_json("virt.backup_due", "labbackup*")[one.name]
+    assert found["result"] is True and " hours old" in found["comment"], found
+    [kept] = cloud.run_json("virt.backups")["vault"]
+    one.kept[kept["ident"]] = one.digests()
+    assert one.all_restored()
+    one.leaves_nothing()
+
+
 def test_restored_beside_and_again(box, cloud):
     """Another guest of another name, and the guest itself after it was purged; each holds what was
     backed up. Nobody but the one hypervisor reads what is shown."""
@@ -363,16 +402,13 @@ def test_restored_beside_and_again(box, cloud):
     one.back_up()
     refused = cloud.run("virt.backup_restore", one.name)
     assert refused.rc == 1 and "is there, on hv1" in refused.stdout, refused
-    shown = one.hosts[1].call(
-        "virt.backup_show", VAULT, one.sh("virsh domuuid labbackup").strip(), "1", "hv1"
-    )
-    script = (
-        "qemu-img info --object tls-creds-x509,id=t,endpoint=client,dir=/etc/pki/qemu "
-        "--image-opts driver=nbd,export=vda,tls-creds=t,server.type=inet,server.host=hv2,"
-        f"server.port={shown['port']}"
-    )
-    assert cloud.exec("hv1", script, check=False).returncode == 0
-    assert cloud.exec("hv2", script, check=False).returncode  # its own certificate is another's
+    uuid = one.sh("virsh domuuid labbackup").strip()
+    shown = one.hosts[1].call("virt.backup_show", VAULT, uuid, "1", reader(one.hosts[0]))
+    for name in ("hv1", "hv2"):
+        cloud.exec(name, "cat > /root/serving.pem", input=shown["authority"])
+        mine = opens(cloud, name, "/var/lib/salt-virt/backup-reader", "hv2", shown["port"])
+        assert mine is (name == "hv1")
+        assert not opens(cloud, name, "/etc/pki/qemu", "hv2", shown["port"])
     done = cloud.run_json("virt.backup_restore", one.name, backup=1, new="labother")
     try:
         assert done["labother"]["result"] is True, done

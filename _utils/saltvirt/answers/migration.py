@@ -34,7 +34,8 @@ class Migratable(Fact):
 class Recovered(Fact):
     """What `virt.migrate_recover` answers. outcome: `moved`, `undone` or `nothing`. source, target:
     host names; live: it was running. deleted: files; kept: file to why it stays; left: host to why
-    something of it is still there."""
+    something of it is still there. checkpoints_lost: checkpoint that the target's libvirt did not
+    take to its reason."""
 
     name: str = seldom("")
     outcome: str = seldom("")
@@ -44,6 +45,7 @@ class Recovered(Fact):
     deleted: tuple[str, ...] = ()
     kept: dict[str, str] = field(default_factory=dict)
     left: dict[str, str] | None = seldom(None)
+    checkpoints_lost: dict[str, str] | None = seldom(None)
 
     @property
     def left_on(self) -> dict[str, str]:

@@ -1,5 +1,4 @@
-"""Disks shown read-only by QEMU's storage daemon: by NBD over TLS, to those alone who show a
-certificate of QEMU's authority."""
+"""Disks shown read-only by QEMU's storage daemon, on a socket of this host."""
 
 from __future__ import annotations
 
@@ -18,10 +17,6 @@ from saltvirt.images import tools
 
 _PROGRAM = "qemu-storage-daemon"
 _STARTS_S = 20
-_ESTABLISHED = "01"
-# addresses that mean all of this host's
-EVERYWHERE = ("::", "0.0.0.0")
-PORT, PORTS = 10809, 16
 
 
 @dataclass(frozen=True)
@@ -32,17 +27,6 @@ class Shown:
     format: str
     export: str
     bitmap: str | None = None
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where disks are shown. reader: the minion id in the certificate of who alone may read them;
-    None: whoever has one."""
-
-    listen: str
-    port: int
-    certificates: str
-    reader: str | None = None
 
 
 class Server:
@@ -71,66 +55,18 @@ class Server:
             self._process.wait()
 
 
-def begin(disks: list[Shown], place: Place) -> Server:
-    """Shows them. Raises OperationFailed, Unsupported."""
-    argv = [_PROGRAM, *_authority(place)]
-    address = {"type": "inet", "host": place.listen, "port": str(place.port)}
-    server = {"addr": address, "tls-creds": "tls", "max-connections": 0}
-    if place.reader:
-        server["tls-authz"] = "reader"
-    argv += ["--nbd-server", json.dumps(server)]
+def begin(disks: list[Shown], path: str) -> Server:
+    """Shows them on a socket of that path, which is in a folder of root's alone. Raises
+    OperationFailed, Unsupported."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    address = {"type": "unix", "path": path}
+    argv = [_PROGRAM, "--nbd-server", json.dumps({"addr": address, "max-connections": 0})]
     for number, disk in enumerate(disks):
         argv += _exported(disk, number)
     found = _started(argv)
-    _wait(found, "localhost" if place.listen in EVERYWHERE else place.listen, place.port)
+    _wait(found, path)
     return found
-
-
-def everywhere() -> str:
-    """The address that means all of this host's."""
-    v6, v4 = EVERYWHERE
-    return v6 if os.path.exists("/proc/net/if_inet6") else v4
-
-
-def free(listen: str, first: int, ports: int) -> int:
-    """A port that nobody listens on. Raises OperationFailed."""
-    kind = socket.AF_INET6 if ":" in listen else socket.AF_INET
-    for port in range(first, first + ports):
-        with socket.socket(kind, socket.SOCK_STREAM) as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
-                trial.bind((listen, port))
-                return port
-    raise errors.OperationFailed(
-        f"the ports from {first} to {first + ports - 1} are in use: so many backups are read from "
-        "here"
-    )
-
-
-def is_read(port: int) -> bool:
-    """Whether somebody is connected to the port."""
-    for name in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with contextlib.suppress(OSError), open(name, encoding="ascii") as file:
-            for line in file.readlines()[1:]:
-                words = line.split()
-                if words[3] == _ESTABLISHED and int(words[1].rpartition(":")[2], 16) == port:
-                    return True
-    return False
-
-
-def _authority(place: Place) -> list[str]:
-    found: list[dict[str, Any]] = []
-    if place.reader:
-        # the parts of a certificate's name, in whatever order they stand
-        name = f"CN={place.reader[:64]}"
-        patterns = (name, f"{name},*", f"*,{name}", f"*,{name},*")
-        rules = [{"match": one, "policy": "allow", "format": "glob"} for one in patterns]
-        found.append({"qom-type": "authz-list", "id": "reader", "policy": "deny", "rules": rules})
-    found.append(
-        {"qom-type": "tls-creds-x509", "id": "tls", "dir": place.certificates,
-         "endpoint": "server", "verify-peer": True}
-    )  # fmt: skip
-    return [word for one in found for word in ("--object", json.dumps(one))]
 
 
 def _exported(disk: Shown, number: int) -> list[str]:
@@ -160,12 +96,12 @@ def _started(argv: list[str]) -> Server:
     return Server(process, said)
 
 
-def _wait(server: Server, host: str, port: int) -> None:
+def _wait(server: Server, path: str) -> None:
     """Until it lets somebody in. Raises OperationFailed."""
     deadline = time.monotonic() + _STARTS_S
     while server.lives and time.monotonic() < deadline:
-        with contextlib.suppress(OSError):
-            socket.create_connection((host, port), timeout=1).close()
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as trial:
+            trial.connect(path)
             return
         time.sleep(0.05)
     server.end()

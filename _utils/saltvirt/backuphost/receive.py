@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from saltvirt import errors, program
+from saltvirt import errors, places, program
 from saltvirt.backuphost import folder as folders
 from saltvirt.backuphost import pull
 from saltvirt.backuphost.target import NewBackup, Target
@@ -29,12 +29,11 @@ from saltvirt.backups.answers import (
 )
 from saltvirt.backups.record import BackupDisk, Record
 from saltvirt.backups.stock import Backup, Stock
-from saltvirt.images import tools
+from saltvirt.images import locks, tools
 
 # the distribution's: its binding of libnbd is there
 PYTHON = "/usr/bin/python3"
 MODULE = "backuphost.pull"
-CERTIFICATES = "/etc/pki/qemu"
 _VERSION = re.compile(r"qemu-img version (\S+)")
 
 Tell = Callable[[dict[str, Any]], None]
@@ -61,13 +60,15 @@ def planned(
         chains.DiskSeen(one.target, one.size_bytes, one.source, one.format, one.bitmaps)
         for one in look.disks
     )
-    seen = chains.GuestSeen(look.uuid, host, disks, look.checkpoints)
+    seen = chains.GuestSeen(look.uuid, host, disks, look.checkpoints, look.name)
     plans = tuple(
         PlannedDisk(one.target, one.parent, one.since, one.reason)
         for one in chains.plan(seen, stock, chain, whole)
     )
     following = ident.following(stock.backups, now(), secrets.token_hex(4))
-    return BackupPlan(following, plans, tuple(sorted(needed(stock))))
+    known = [one.record for one in stock if one.record]
+    whose = (known[-1].guest, known[-1].host) if known else ()
+    return BackupPlan(following, plans, tuple(sorted(needed(stock))), *whose)
 
 
 def needed(stock: Stock) -> set[str]:
@@ -93,14 +94,16 @@ class Told:
     bandwidth_mib_s: int | None = None
 
 
-def receive(library: str, target: Target, backup: Told, serving: Serving, tell: Tell) -> BackupMade:
+def receive(
+    library: str, target: Target, backup: Told, serving: Serving, certificates: str, tell: Tell
+) -> BackupMade:
     """Reads what is served; the backup that came of it. library: the folder of the package
-    saltvirt. tell: called with the program's progress.
+    saltvirt. certificates: of `exports.Server`. tell: called with the program's progress.
 
     Raises OperationFailed, and then there is no such backup.
     """
     with target.making(serving.uuid, backup.ident) as new:
-        written = _pulled(library, new, serving, tell, backup.bandwidth_mib_s)
+        written = _pulled(library, new, serving, certificates, tell, backup.bandwidth_mib_s)
         told = Record(
             ident=backup.ident, guest=backup.guest, uuid=serving.uuid, when=now(), by=backup.by,
             host=backup.host,
@@ -124,7 +127,12 @@ def receive(library: str, target: Target, backup: Told, serving: Serving, tell: 
 
 
 def _pulled(
-    library: str, new: NewBackup, serving: Serving, tell: Tell, bandwidth_mib_s: int | None
+    library: str,
+    new: NewBackup,
+    serving: Serving,
+    certificates: str,
+    tell: Tell,
+    bandwidth_mib_s: int | None,
 ) -> dict[str, pull.Written]:
     """Disk to what was written of it."""
     disks = tuple(
@@ -135,13 +143,9 @@ def _pulled(
         )
         for one in serving.disks
     )  # fmt: skip
-    where = (new.path, serving.host, serving.port, CERTIFICATES)
+    where = (new.path, serving.host, serving.port, certificates)
     job = pull.Pull(*where, disks, bandwidth_mib_s)
-    with tempfile.TemporaryDirectory(prefix="salt-virt-") as folder:
-        path = os.path.join(folder, "pull.pyz")
-        with open(path, "wb") as file:
-            file.write(program.made(library, MODULE))
-        done = _run([PYTHON, path], job, tell)
+    done = _run([PYTHON, program.kept(library, MODULE, locks.private(places.RUN))], job, tell)
     found = [pull.Written.from_answer(one, "the reading program") for one in done]
     return {one.target: one for one in found}
 

@@ -6,22 +6,24 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from saltvirt import errors, program
-from saltvirt.backuphost import daemon
+from saltvirt import errors, places, program
+from saltvirt.backuphost import daemon, relay
+from saltvirt.backuphost.relay import Door
 from saltvirt.backuphost.target import Target
 from saltvirt.backups import ident, record
 from saltvirt.backups.answers import ShownBackup, ShownDisk
-from saltvirt.images import tools
+from saltvirt.images import locks, tools
 from saltvirt.wire import Fact
 
 MODULE = "backuphost.show"
+_RUN = f"{places.RUN}/backups"
 # so long nobody may be connected
 IDLE_S = 120
 _LOOK_S = 2
@@ -30,14 +32,12 @@ _BEGINS_S = 60
 
 @dataclass(frozen=True)
 class ShowRequest(Fact):
-    """What is shown: a backup in a folder. reader: the minion id of who may read it."""
+    """What is shown: a backup in a folder. door: where, and to whom."""
 
     folder: str
     uuid: str
     ident: str
-    reader: str
-    port: int
-    certificates: str
+    door: Door
 
 
 def show(library: str, asked: ShowRequest, host: str) -> ShownBackup:
@@ -51,25 +51,23 @@ def show(library: str, asked: ShowRequest, host: str) -> ShownBackup:
     if wrong or found is None:
         raise errors.BadAnswer(f"the backup {name} is not good: {wrong}")
     definition = target.definition(found)
-    port = _begun(library, ShowRequest(**{**asked.to_answer(), "ident": name}))
+    port = _begun(library, replace(asked, ident=name))
     disks = tuple(ShownDisk(one.target, one.size_bytes) for one in found.disks)
-    return ShownBackup(name, found.guest, host, port, definition, disks)
+    authority = asked.door.credentials.authority
+    return ShownBackup(name, found.guest, host, port, definition, disks, authority)
 
 
 def _begun(library: str, asked: ShowRequest) -> int:
     """The port on which the program shows it."""
-    with tempfile.TemporaryDirectory(prefix="salt-virt-") as folder:
-        path = os.path.join(folder, "show.pyz")
-        with open(path, "wb") as file:
-            file.write(program.made(library, MODULE))
-        process = subprocess.Popen(
-            [sys.executable, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, env=tools.environment(), cwd="/", start_new_session=True,
-        )  # fmt: skip
-        with tools.pipe(process.stdin) as stdin:
-            stdin.write(json.dumps(asked.to_answer()).encode())
-        stdout = tools.pipe(process.stdout)
-        line = stdout.readline() if select.select([stdout], [], [], _BEGINS_S)[0] else b""
+    process = subprocess.Popen(
+        [sys.executable, program.kept(library, MODULE, locks.private(places.RUN))],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, env=tools.environment(), cwd="/", start_new_session=True,
+    )  # fmt: skip
+    with tools.pipe(process.stdin) as stdin:
+        stdin.write(json.dumps(asked.to_answer()).encode())
+    stdout = tools.pipe(process.stdout)
+    line = stdout.readline() if select.select([stdout], [], [], _BEGINS_S)[0] else b""
     try:
         said = json.loads(line)
     except ValueError as exc:
@@ -88,28 +86,31 @@ def main(_words: list[str]) -> int:
         target = Target(asked.folder)
         with target.using(asked.uuid, asked.ident) as found:
             disks = [
-                daemon.Shown(target.disk_path(found, one.target), record.QCOW2, one.target)
+                daemon.Shown(target.fitting(found, one), record.QCOW2, one.target)
                 for one in found.disks
             ]
-            listen = daemon.everywhere()
-            port = daemon.free(listen, asked.port, daemon.PORTS)
-            place = daemon.Place(listen, port, asked.certificates, asked.reader)
-            server = daemon.begin(disks, place)
-            _say({"port": port})
-            _keep(server, port)
+            # what a process that died left of such folders is removed on the way
+            folder, _in_use = locks.private_folder(_RUN, "show-")
+            path = os.path.join(folder, "nbd")
+            server = daemon.begin(disks, path)
+            door = relay.begin(asked.door, path)
+            _say({"port": door.port})
+            _keep(server, door)
+            shutil.rmtree(folder, ignore_errors=True)
     except errors.VirtError as exc:
         _say({"error": exc.text})
         return 1
     return 0
 
 
-def _keep(server: daemon.Server, port: int) -> None:
+def _keep(server: daemon.Server, door: relay.Relay) -> None:
     """Until nobody has read for a while."""
     last_s = time.monotonic()
     while server.lives and time.monotonic() - last_s < IDLE_S:
         time.sleep(_LOOK_S)
-        if daemon.is_read(port):
+        if door.is_read:
             last_s = time.monotonic()
+    door.end()
     server.end()
 
 

@@ -103,6 +103,21 @@ class Target:
         """The path of a disk's qcow2."""
         return self.folder.path(of.uuid, of.ident, record.disk_file(target))
 
+    def fitting(self, of: Record, disk: BackupDisk) -> str:
+        """The path of a disk's qcow2, for a tool: it, and all that it names, is what records say.
+
+        Raises BadAnswer, ImageError, NotFound.
+        """
+        path = self.disk_path(of, disk.target)
+        wrong = misfit(path, disk)
+        if wrong:
+            raise errors.BadAnswer(f"{disk.file} {wrong}")
+        for at, below in self.stock(of.uuid).chain(of.ident, disk.target)[1:]:
+            lower = misfit(self.folder.path(of.uuid, at, below.file), below)
+            if lower:
+                raise errors.BadAnswer(f"{below.file} of {at} {lower}")
+        return path
+
     def image_path(self, image: Image) -> str:
         """The path of an image."""
         return self.folder.path(IMAGES, image.file)

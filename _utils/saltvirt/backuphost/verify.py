@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from saltvirt import errors
 from saltvirt.backuphost import reader
 from saltvirt.backuphost.reader import Reader
-from saltvirt.backuphost.target import Target, misfit
+from saltvirt.backuphost.target import Target
 from saltvirt.backups.marks import Verified
 from saltvirt.backups.pieces import ZERO, Piece
 from saltvirt.backups.record import BackupDisk, Record
@@ -78,15 +78,7 @@ def _broken(
 
 def _wrong(target: Target, found: Record, disk: BackupDisk, progress: _Progress) -> str | None:
     try:
-        path = target.disk_path(found, disk.target)
-        wrong = misfit(path, disk)
-        if wrong:
-            return f"{disk.file} {wrong}"
-        for at, below in target.stock(found.uuid).chain(found.ident, disk.target)[1:]:
-            # a tool that opens the first opens all that they name
-            lower = misfit(target.folder.path(found.uuid, at, below.file), below)
-            if lower:
-                return f"{below.file} of {at} {lower}"
+        path = target.fitting(found, disk)
         _check(path)
         if disk.backing is not None:
             _nothing_beyond(path, disk, target.pieces(found, disk))

@@ -12,6 +12,7 @@ from saltvirt.backups import chains, policy
 from saltvirt.backups.answers import (
     BackupMade,
     BackupPlan,
+    BackupReader,
     GuestLook,
     ListedBackup,
     Serving,
@@ -19,7 +20,7 @@ from saltvirt.backups.answers import (
 )
 from saltvirt.backups.policy import BackupPolicy, TargetPolicy
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import lifecycle, lock, slots
+from saltvirt.operations import find, lifecycle, lock, slots
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.report import Report
 
@@ -100,7 +101,24 @@ class Backup:
         asked = {"folder": target.folder, "host": host, "look": said,
                  "whole": self.whole, "chain": target.chain, "mounted": target.mounted}  # fmt: skip
         plan = BackupPlan.from_answer(self.fleet.one(machine, "virt.backup_plan", asked), machine)
+        self._refuse_another(target, host, look, plan)
         return _Planned(host, machine, look, plan)
+
+    def _refuse_another(
+        self, target: TargetPolicy, host: str, look: GuestLook, plan: BackupPlan
+    ) -> None:
+        """Raises Refused for a UUID that is another guest's: its host says which one it is, and
+        what it says must not become the latest backup of the other one."""
+        if plan.guest in (None, self.name) or plan.host in (None, host):
+            return
+        there = find.locations(self.fleet)
+        silent = plan.host in there.unreachable
+        if silent or plan.host in there.guests.get(str(plan.guest), {}):
+            raise errors.Refused(
+                f"{host} says that {self.name} has the UUID {look.uuid}; by the backups at "
+                f"{target.name} that is {plan.guest}'s on {plan.host}, which "
+                + ("does not answer" if silent else "has it still")
+            )
 
     def _made(self, target: TargetPolicy) -> Result:
         found, waited = self._planned(target), []
@@ -121,13 +139,18 @@ class Backup:
             "begin", f"{self.name}: backing it up from {found.host} to {target.name}", backup=ident
         )
         kept = self._needed_elsewhere(target, found)
+        reader = BackupReader.from_answer(
+            self.fleet.one(found.machine, "virt.backup_reader", {}), found.machine
+        )
         asked = {
-            "name": self.name, "ident": ident,
+            "name": self.name, "ident": ident, "reader": reader.authority,
             "disks": [one.to_answer() for one in found.plan.disks],
         }  # fmt: skip
         try:
             said = self.fleet.one(found.host, "virt.backup_begin", asked, long=True)
             serving = Serving.from_answer(said, found.host)
+            if serving.uuid != found.look.uuid:
+                raise errors.BadAnswer(f"{found.host} shows another guest than it told of")
             made = self._pulled(target, found, said)
         except BaseException as exc:
             why = self._ended(found, False, ())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from saltvirt import errors, names, settings
@@ -10,9 +11,15 @@ from saltvirt.answers.made import Made
 from saltvirt.backupmaster import backup as backing_up
 from saltvirt.backupmaster import keep
 from saltvirt.backups import ident, policy
-from saltvirt.backups.answers import ListedBackup, ShownBackup
+from saltvirt.backups.answers import (
+    BackupReader,
+    GuestOver,
+    ListedBackup,
+    RestoredDisk,
+    ShownBackup,
+)
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import find, lock, unique
+from saltvirt.operations import find, keepers, lifecycle, lock, unique
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.report import Report
 from saltvirt.placement import account
@@ -25,7 +32,9 @@ class RestoreRequest:
     target that has it; None: the default. new: how the restored guest is to be called, None as the
     old one, which is nowhere any more. host: where it is to be; None: where it was. overcommit:
     also where that has no room. name_is_free: the operator knows that no silent host has a guest of
-    the name."""
+    the name. over: it takes the place of the guest that is there; stop: which is powered off for
+    it. disk: this one alone. missing: only where there is no guest of the name. off: host to the
+    proof that it is off, of hosts that are silent."""
 
     name: str
     backup: str = ident.LATEST
@@ -34,6 +43,22 @@ class RestoreRequest:
     host: str | None = None
     overcommit: bool = False
     name_is_free: bool = False
+    over: bool = False
+    stop: bool = False
+    disk: str | None = None
+    missing: bool = False
+    off: Mapping[str, str] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raises InvalidInput for what makes no sense together."""
+        if self.new and (self.over or self.disk):
+            raise errors.InvalidInput("new=NAME is another guest: not with over or disk")
+        if self.stop and not self.over:
+            raise errors.InvalidInput("stop=True is for over=True: nothing else stops a guest")
+        if self.missing and (self.over or self.disk):
+            raise errors.InvalidInput(
+                "missing=True is for a guest that is gone: not with over or disk"
+            )
 
     @property
     def made(self) -> str:
@@ -52,7 +77,7 @@ class _Planned:
 
 
 class Restore:
-    """Makes it. It is defined and off."""
+    """Makes it. It is defined and off; with ``disk`` and without ``over`` it is a file."""
 
     def __init__(self, fleet: Fleet, request: RestoreRequest, report: Report) -> None:
         self.fleet, self.request, self.report = fleet, request, report
@@ -61,37 +86,82 @@ class Restore:
         """Where it would be made of which backup, or everything that is in the way."""
         reasons, name = Reasons(), self.request.made
         with reasons:
+            self.request.check()
+            there = self._there()
+            if there:
+                return Checked(name, there, nothing=True)
             with reasons:
                 lock.refuse_taken(self.fleet.opts, names.guest(name))
             with reasons:
-                self._is_free()
+                self._has_place(reasons)
             found = self._planned()
             reasons.hold()
-            comment = f"{name} would be made on {found.host} from {found.backup.ident}"
+            comment = f"{self._what} would be made on {found.host} from {found.backup.ident}"
+            comment += f" in the place of the {'disk' if self.request.disk else 'guest'} there" * (
+                self.request.over
+            )
             more = {"host": found.host, "target": found.target.name}
             return Checked(name, comment, {"backup": found.backup.ident}, more)
         return reasons.checked(name)
 
     def run(self) -> Result:
         """Raises NotFound, InvalidInput, AlreadyExists, Refused, OperationFailed."""
+        self.request.check()
         name = names.guest(self.request.made)
         with lock.guest(self.fleet.opts, name, "virt.backup_restore"):
             try:
-                self._is_free()
+                there = self._there()
+                if there:
+                    return Result(name, there)
+                self._has_place(Reasons(first=True))
                 return self._made(self._planned())
             except errors.VirtError as exc:
                 self.report.failed(exc)
                 raise
 
-    def _is_free(self) -> None:
+    @property
+    def _what(self) -> str:
+        asked = self.request
+        return f"disk {asked.disk} of {asked.made}" if asked.disk else asked.made
+
+    def _there(self) -> str:
+        """Where the guest is, if that is all that is wanted; else nothing."""
         name = names.guest(self.request.made)
+        if not self.request.missing or name not in find.locations(self.fleet).guests:
+            return ""
+        host, state = find.locate(self.fleet, name)
+        return f"{name} is there, {state}, on {host}"
+
+    def _has_place(self, reasons: Reasons) -> None:
+        name = names.guest(self.request.made)
+        if self.request.over:
+            self._gives_way(name, reasons)
+        elif not self.request.disk:
+            self._is_free(name)
+
+    def _gives_way(self, name: str, reasons: Reasons) -> None:
+        """Whether the guest that is there can be put aside."""
+        with reasons:
+            keepers.refuse(self.fleet.opts, name)
+        host = lifecycle.writes(self.fleet, name, self.request.host)
+        asked = {"name": name, "stop": self.request.stop}
+        found = GuestOver.from_answer(self.fleet.one(host, "virt.backup_over", asked), host)
+        for why in found.why:
+            with reasons:
+                raise errors.Refused(why)
+
+    def _is_free(self, name: str) -> None:
         there = find.locations(self.fleet)
         hosts = ", ".join(sorted(there.guests.get(name, {})))
         if hosts:
             raise errors.AlreadyExists(
-                f"{name} is there, on {hosts}: new=NAME restores beside it under another name"
+                f"{name} is there, on {hosts}: over=True puts it aside for the backup, new=NAME "
+                "restores beside it under another name"
             )
-        unique.check(self.fleet, name, there.unreachable, sure=self.request.name_is_free)
+        silent = {one: why for one, why in there.unreachable.items() if one not in self.request.off}
+        for host in sorted({*there.unreachable} - {*silent}):
+            self.report.step("off", f"{name}: {host} is silent, and off: {self.request.off[host]}")
+        unique.check(self.fleet, name, silent, sure=self.request.name_is_free)
 
     def _planned(self) -> _Planned:
         asked = self.request
@@ -106,31 +176,65 @@ class Restore:
         found = mine[ident.find(mine, asked.backup)]
         if found.wrong:
             raise errors.Refused(f"the backup {found.ident} is not good: {found.wrong}")
+        if asked.disk and asked.disk not in found.disks:
+            known = ", ".join(sorted(found.disks))
+            raise errors.NotFound(f"the backup {found.ident} has no disk {asked.disk}, but {known}")
         host = asked.host or found.host
+        if asked.over:
+            host = find.locate(self.fleet, asked.made)[0]
         self.fleet.hosts(host)
         return _Planned(target, keep.machine(self.fleet, target), found, str(host))
 
     def _made(self, found: _Planned) -> Result:
         name, of = self.request.made, found.backup
-        text = f"{name}: making it on {found.host} from {of.ident}"
+        text = f"{self._what}: making it on {found.host} from {of.ident}"
         self.report.step("restore", text, backup=of.ident, host=found.host)
+        reader = BackupReader.from_answer(
+            self.fleet.one(found.host, "virt.backup_reader", {}), found.host
+        )
         asked = {
             "folder": found.target.folder, "mounted": found.target.mounted, "uuid": of.uuid,
-            "backup": of.ident, "reader": found.host,
+            "backup": of.ident, "reader": reader.authority,
         }  # fmt: skip
         said = self.fleet.one(found.machine, "virt.backup_show", asked)
         ShownBackup.from_answer(said, found.machine)
-        terms = account.terms(None, placement.of_master(self.fleet.opts))
-        wanted: dict[str, Any] = {
-            "name": name, "shown": said, "itself": self.request.new is None,
-            "overcommit": self.request.overcommit, "placement": terms.to_answer(),
-        }  # fmt: skip
-        watch = (f"salt/virt/{name}/backup_restore/", self.report.host_says)
-        answer = self.fleet.one(found.host, "virt.backup_restore", wanted, long=True, watch=watch)
+        if self.request.disk and not self.request.over:
+            return self._file(found, said)
+        wanted = self._wanted(said)
+        wanted["itself"] = self.request.new is None
+        if self.request.over:
+            wanted |= {"over": True, "stop": self.request.stop, "disk": self.request.disk}
+        answer = self._told(found.host, "virt.backup_restore", wanted)
         made = Made.from_answer(answer, found.host)
         if made.name != name:
             raise errors.BadAnswer(f"{found.host} answers for {made.name}, asked was {name}")
-        comment = f"{name} was made on {found.host} from {of.ident}; it is off"
+        comment = f"{self._what} was made on {found.host} from {of.ident}; {name} is off"
+        if self.request.over:
+            comment += (
+                f". What it had before is kept: virt.backup_confirm {name} deletes that, "
+                f"virt.backup_undo {name} brings it back"
+            )
         self.report.step("done", comment, backup=of.ident, host=found.host)
         more = {"host": found.host, "uuid": made.uuid, "target": found.target.name}
         return Result(name, comment, {"backup": of.ident}, more)
+
+    def _file(self, found: _Planned, said: Any) -> Result:
+        name, of = self.request.made, found.backup
+        wanted = {**self._wanted(said), "disk": self.request.disk}
+        answer = self._told(found.host, "virt.backup_disk", wanted)
+        made = RestoredDisk.from_answer(answer, found.host)
+        comment = f"{self._what} from {of.ident} is {made.path} on {found.host}; no guest has it"
+        self.report.step("done", comment, backup=of.ident, host=found.host)
+        more = {"host": found.host, "target": found.target.name}
+        return Result(name, comment, {"backup": of.ident, "path": made.path}, more)
+
+    def _wanted(self, shown: Any) -> dict[str, Any]:
+        terms = account.terms(None, placement.of_master(self.fleet.opts))
+        return {
+            "name": self.request.made, "shown": shown, "overcommit": self.request.overcommit,
+            "placement": terms.to_answer(),
+        }  # fmt: skip
+
+    def _told(self, host: str, verb: str, wanted: dict[str, Any]) -> Any:
+        watch = (f"salt/virt/{self.request.made}/backup_restore/", self.report.host_says)
+        return self.fleet.one(host, verb, wanted, long=True, watch=watch)

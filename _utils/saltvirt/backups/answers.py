@@ -20,13 +20,15 @@ class LookedDisk(Fact):
 
 @dataclass(frozen=True)
 class GuestLook(Fact):
-    """What `virt.backup_look` answers. skipped: disk to why it is in no backup."""
+    """What `virt.backup_look` answers. name: the guest's. skipped: disk to why it is in no
+    backup."""
 
     uuid: str
     active: bool
     disks: tuple[LookedDisk, ...]
     checkpoints: tuple[str, ...] = ()
     skipped: dict[str, str] = field(default_factory=dict)
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,21 @@ class PlannedDisk(Fact):
 @dataclass(frozen=True)
 class BackupPlan(Fact):
     """What `virt.backup_plan` answers. ident: of the next backup there. needed: the checkpoints
-    from which next increments at this target begin."""
+    from which next increments at this target begin. guest, host: of the last backup of that UUID
+    there."""
 
     ident: str
     disks: tuple[PlannedDisk, ...]
     needed: tuple[str, ...] = ()
+    guest: str | None = None
+    host: str | None = None
+
+
+@dataclass(frozen=True)
+class BackupReader(Fact):
+    """What `virt.backup_reader` answers. authority: of the certificate that it shows, in PEM."""
+
+    authority: str
 
 
 @dataclass(frozen=True)
@@ -66,8 +78,8 @@ class ServedDisk(Fact):
 
 @dataclass(frozen=True)
 class Serving(Fact):
-    """What `virt.backup_begin` answers. host: as in the certificate that it shows. note: why file
-    systems were not frozen."""
+    """What `virt.backup_begin` answers. host: as in the certificate that it shows. authority: of
+    that, in PEM; who reads trusts no other. note: why file systems were not frozen."""
 
     uuid: str
     host: str
@@ -75,6 +87,7 @@ class Serving(Fact):
     consistency: str
     definition: str
     disks: tuple[ServedDisk, ...]
+    authority: str
     note: str | None = None
 
 
@@ -123,7 +136,7 @@ class ShownDisk(Fact):
 @dataclass(frozen=True)
 class ShownBackup(Fact):
     """What `virt.backup_show` answers. guest: whose it is. host: as in the certificate that the
-    machine of the target shows."""
+    machine of the target shows. authority: of that, in PEM; who reads trusts no other."""
 
     ident: str
     guest: str
@@ -131,3 +144,30 @@ class ShownBackup(Fact):
     port: int
     definition: str
     disks: tuple[ShownDisk, ...]
+    authority: str
+
+
+@dataclass(frozen=True)
+class GuestOver(Fact):
+    """What `virt.backup_over` answers. active: the guest runs. why: all that is against a backup's
+    taking its place. waits: the backup that has taken it and was not confirmed yet."""
+
+    uuid: str
+    active: bool
+    why: tuple[str, ...] = ()
+    waits: str | None = None
+
+
+@dataclass(frozen=True)
+class RestoredDisk(Fact):
+    """What `virt.backup_disk` answers."""
+
+    path: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Undone(Fact):
+    """What `virt.backup_undo` answers. left: what could not be taken away, and why."""
+
+    left: tuple[str, ...] = ()

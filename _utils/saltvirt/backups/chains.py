@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from saltvirt import names
 from saltvirt.backups.record import QCOW2, BackupDisk, Image
 from saltvirt.backups.stock import Stock
 
 GOOD, INCONSISTENT, DISABLED = "good", "inconsistent", "disabled"
 # as many files are opened to read the last of a chain
 CHAIN = 30
-PREFIX = "salt-virt."
+PREFIX = names.CHECKPOINT
 
 
 @dataclass(frozen=True)
@@ -42,13 +43,14 @@ class DiskSeen:
 class GuestSeen:
     """The guest as it is now.
 
-    host: where. checkpoints: the names of those that libvirt there knows.
+    host: where. checkpoints: the names of those that libvirt there knows. name: the guest's.
     """
 
     uuid: str
     host: str
     disks: tuple[DiskSeen, ...]
     checkpoints: Collection[str] = ()
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,10 +75,12 @@ class DiskPlan:
 
 @dataclass(frozen=True)
 class _Base:
-    """A disk at its target that an increment would stand on. host: where the guest was then."""
+    """A disk at its target that an increment would stand on. host, guest: where the guest was then,
+    and what it was called."""
 
     ident: str
     host: str
+    guest: str
     disk: BackupDisk
 
 
@@ -130,7 +134,7 @@ def _base(disk: DiskSeen, stock: Stock) -> tuple[_Base | None, str | None]:
     taken = last.record.disk(disk.target)
     if taken is None:
         return None, f"the disk is not in the last backup, {last.ident}"
-    return _Base(last.ident, last.record.host, taken), None
+    return _Base(last.ident, last.record.host, last.record.guest, taken), None
 
 
 def _reasons(
@@ -143,7 +147,7 @@ def _reasons(
         yield f"the last backup of it is not good: {wrong}"
     if taken.size_bytes != disk.size_bytes:
         yield f"it was resized from {taken.size_bytes} to {disk.size_bytes} bytes"
-    if not _is_same(taken, disk, guest, moved):
+    if not _is_same(base, disk, guest):
         yield f"it was replaced: it was {taken.source}, it is {disk.source}"
     if disk.format != QCOW2:
         yield f"a disk of format {disk.format} keeps no record of what was written"
@@ -164,14 +168,22 @@ def _reasons(
         yield f"{length} backups stand on each other, at most {chain} may"
 
 
-def _is_same(taken: BackupDisk, disk: DiskSeen, guest: GuestSeen, moved: bool) -> bool:
-    """Is it the disk that was taken? On another host it may lie in another folder.
+def _is_same(base: _Base, disk: DiskSeen, guest: GuestSeen) -> bool:
+    """Is it the disk that was taken? On another host it may lie in another folder, and of a guest
+    that was renamed its file may have the new name.
 
     All disks of a guest have bitmaps of the same names: so a name that two of them share there
     proves nothing.
     """
-    if taken.source == disk.source:
+    if base.disk.source == disk.source:
         return True
-    ends = [one.source.rpartition("/")[2] for one in guest.disks]
-    end = disk.source.rpartition("/")[2]
-    return moved and taken.source.rpartition("/")[2] == end and ends.count(end) == 1
+    name = guest.name or base.guest
+    ends = [_end(one.source, name) for one in guest.disks]
+    end = _end(disk.source, name)
+    other = guest.host != base.host or name != base.guest
+    return other and _end(base.disk.source, base.guest) == end and ends.count(end) == 1
+
+
+def _end(source: str, guest: str) -> str:
+    """The name of a disk's file, without the guest's at its beginning."""
+    return source.rpartition("/")[2].removeprefix(guest)

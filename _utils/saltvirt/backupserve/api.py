@@ -28,18 +28,15 @@ _ENDS_S = 120
 def begin(library: str, conn: libvirt.virConnect, asked: ServeRequest) -> Serving:
     """Has the guest's disks served by a process of their own, until ``end``. library: the folder of
     the package saltvirt. Raises OperationFailed, and then nothing is served."""
-    locks.private(request.RUN)
-    path = request.program_of(asked.guest)
-    with open(path, "wb") as file:
-        file.write(program.made(library, keeper.MODULE))
+    path = program.kept(library, keeper.MODULE, locks.private(request.RUN))
     with tempfile.TemporaryFile() as log:
         return _begun(conn, asked, path, log)
 
 
 def _begun(conn: libvirt.virConnect, asked: ServeRequest, path: str, log: IO[bytes]) -> Serving:
     process = subprocess.Popen(
-        [sys.executable, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-        env=tools.environment(), cwd="/", start_new_session=True,
+        [sys.executable, path, asked.guest], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=log, env=tools.environment(), cwd="/", start_new_session=True,
     )  # fmt: skip
     with tools.pipe(process.stdin) as stdin:
         stdin.write(json.dumps(asked.to_answer()).encode())

@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from saltvirt import errors, settings, units
-from saltvirt.backuphost import daemon
+from saltvirt.backuphost import daemon, relay
 from saltvirt.backups import chains, record
 from saltvirt.backups.answers import Serving, ServingEnded
 from saltvirt.backupserve import checkpoints, look, request, running, stopped
@@ -45,7 +45,7 @@ class Keeper:
         self._asked, self._journal = asked, journal
         self._server: daemon.Server | None = None
         self._begun: Begun | None = None
-        self._port = 0
+        self._relay: relay.Relay | None = None
         self._last_s = time.monotonic()
         self.signalled = False
 
@@ -69,7 +69,6 @@ class Keeper:
             recover(conn, self._journal)
             dom = lookup.lookup(conn, self._asked.guest)
             _room(self._asked.scratch)
-            self._port = daemon.free(self._asked.listen, self._asked.port, self._asked.ports)
             self._begun = Begun(
                 self._asked.guest, dom.UUIDString(), self._asked.ident,
                 running.scratch(self._asked), bool(dom.isActive()),
@@ -86,17 +85,20 @@ class Keeper:
         if begun.active:
             running.make_scratch(begun.scratch)
             disks, consistency, note = running.begin(
-                dom, found, self._asked, self._port,
+                dom, found, self._asked,
                 lambda frozen: self._journal.write(replace(begun, frozen=frozen)),
             )  # fmt: skip
         else:
             consistency = record.STOPPED
-            disks, self._server = stopped.begin(conn, dom, found, self._asked, self._port)
+            disks, self._server = stopped.begin(conn, dom, found, self._asked)
+        where = running.exports_of(dom) if begun.active else request.exports_of(self._asked.guest)
+        self._relay = relay.begin(self._asked.door, where)
         # of what runs: how it will be after its next start may be without these disks
         definition = dom.XMLDesc(libvirt.VIR_DOMAIN_XML_MIGRATABLE)
         return Serving(
-            found.uuid, self._asked.host, self._port, consistency, definition, tuple(disks), note
-        )
+            found.uuid, self._asked.host, self._relay.port, consistency, definition, tuple(disks),
+            self._asked.door.credentials.authority, note,
+        )  # fmt: skip
 
     def why_over(self) -> str | None:
         """Why it cannot go on, None while it can."""
@@ -108,7 +110,7 @@ class Keeper:
             why = None  # libvirt is being restarted; the guest's QEMU serves on
         if why:
             return why
-        if daemon.is_read(self._port):
+        if self._relay and self._relay.is_read:
             self._last_s = time.monotonic()
         quiet_s = time.monotonic() - self._last_s
         return f"nobody has read for {IDLE_S} s" if quiet_s > IDLE_S else None
@@ -129,6 +131,8 @@ class Keeper:
 
     def end(self) -> None:
         """Nothing is served, and nothing of it is there any more. Raises VirtError."""
+        if self._relay:
+            self._relay.end()
         if self._server:
             self._server.end()
         with self._libvirt() as conn:

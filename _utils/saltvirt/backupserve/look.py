@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import Any
 
 from saltvirt import errors
 from saltvirt.backups import chains
@@ -12,13 +10,12 @@ from saltvirt.backups.answers import GuestLook, LookedDisk
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import lookup
 from saltvirt.host.storage import files
-from saltvirt.images import chain, confined
+from saltvirt.images import bitmaps
 from saltvirt.xml.backup import Checkpoint
 from saltvirt.xml.disk import Disk
 from saltvirt.xml.domain import Domain
 
 _SOURCES = ("file", "block", "volume")
-_PATIENCE_S = 30
 
 
 def look(conn: libvirt.virConnect, name: str) -> GuestLook:
@@ -35,9 +32,10 @@ def look(conn: libvirt.virConnect, name: str) -> GuestLook:
             skipped[str(disk.target)] = why
         else:
             disks.append(_disk(conn, dom, disk))
-    bitmaps = _recording(ours, disks) if active else _on_disk(conn, document)
-    found = [_with(disk, bitmaps.get(disk.target, {})) for disk in disks]
-    return GuestLook(dom.UUIDString(), active, tuple(found), tuple(sorted(there)), skipped)
+    recorded = _recording(ours, disks) if active else _on_disk(conn, document)
+    found = [_with(disk, recorded.get(disk.target, {})) for disk in disks]
+    known = tuple(sorted(there))
+    return GuestLook(dom.UUIDString(), active, tuple(found), known, skipped, dom.name())
 
 
 def path(conn: libvirt.virConnect, disk: Disk) -> str:
@@ -102,11 +100,8 @@ def _on_disk(conn: libvirt.virConnect, document: Domain) -> dict[str, dict[str, 
     found = {}
     for disk in document.disks:
         if not _skipped(disk) and disk.driver_type == "qcow2":
-            info = _info(path(conn, disk))
-            data = info.get("format-specific", {}).get("data", {})
-            found[str(disk.target)] = {
-                one["name"]: _state(one["flags"]) for one in data.get("bitmaps", ())
-            }
+            there = bitmaps.of(path(conn, disk))
+            found[str(disk.target)] = {name: _state(flags) for name, flags in there.items()}
     return found
 
 
@@ -114,11 +109,3 @@ def _state(flags: list[str]) -> str:
     if "in-use" in flags:
         return chains.INCONSISTENT
     return chains.GOOD if "auto" in flags else chains.DISABLED
-
-
-def _info(where: str) -> dict[str, Any]:
-    argv = ["qemu-img", "info", "-U", "--output=json", "-f", "qcow2", where]
-    reads, limits = chain.names(where, "qcow2"), confined.Limits(_PATIENCE_S)
-    out = confined.run(argv, f"inspect {where}", reads=reads, limits=limits)
-    found: dict[str, Any] = json.loads(out)
-    return found

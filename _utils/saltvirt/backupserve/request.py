@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from saltvirt import errors, places, settings
-from saltvirt.backuphost import daemon
+from saltvirt.backuphost import relay
+from saltvirt.backuphost.relay import Door
 from saltvirt.backups.answers import PlannedDisk
 from saltvirt.images import locks
 from saltvirt.wire import Fact
@@ -24,8 +25,7 @@ RUN = f"{places.RUN}/backups"
 class ServeRequest(Fact):
     """guest: its name. ident: of the backup. uri, username, password: of libvirt. locks: the folder
     of the guests' locks. scratch: where QEMU keeps what the guest overwrites meanwhile. host: how
-    this host is called in its certificate. listen, port, ports: the address, and the first port and
-    how many of which a free one is taken. certificates: QEMU's folder of them."""
+    this host is called in its certificate. door: where, and to whom, they are shown."""
 
     guest: str
     ident: str
@@ -36,10 +36,7 @@ class ServeRequest(Fact):
     locks: str
     scratch: str
     host: str
-    listen: str
-    port: int
-    ports: int
-    certificates: str
+    door: Door
 
 
 @dataclass(frozen=True)
@@ -117,14 +114,14 @@ def socket_of(guest: str) -> str:
     return os.path.join(RUN, f"{_short(guest)}.sock")
 
 
+def exports_of(guest: str) -> str:
+    """Where the disks of one that is off are shown on this host."""
+    return os.path.join(RUN, f"{_short(guest)}.nbd")
+
+
 def ended_of(guest: str) -> str:
     """Where it says why it ended by itself."""
     return os.path.join(RUN, f"{_short(guest)}.ended")
-
-
-def program_of(guest: str) -> str:
-    """That process' program."""
-    return os.path.join(RUN, f"{_short(guest)}.pyz")
 
 
 def _short(guest: str) -> str:
@@ -149,6 +146,6 @@ def configured(get: settings.Get, minion_id: str) -> ShownAt:
         images = settings.IMAGES_FOLDER
     return ShownAt(
         settings.text(get, "backup:address", minion_id),
-        settings.integer(get, "backup:port", daemon.PORT, most=65535 - daemon.PORTS),
+        settings.integer(get, "backup:port", relay.PORT, most=65535 - relay.PORTS),
         os.path.join(images, "_backup"),
     )

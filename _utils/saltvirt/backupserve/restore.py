@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from saltvirt import errors
-from saltvirt.backups.answers import ShownBackup
+from saltvirt.backups.answers import ShownBackup, ShownDisk
 from saltvirt.design.domain import RECORD_VERSION
 from saltvirt.host.domain import metadata
 from saltvirt.host.provision import disks
@@ -26,11 +26,21 @@ if TYPE_CHECKING:
 FORMAT = "qcow2"
 
 
+def named(tools: Tools, guest: str, target: str, number: int = 1) -> str:
+    """The path of a disk that is made of a backup. number: which of those of the name."""
+    which = f".{number}" if number > 1 else ""
+    folder = tools.admission_config.images_dir
+    return os.path.join(folder, f"{guest}_{target}{which}.{FORMAT}")
+
+
 class Restore(GuestBuilder):
-    """A guest from a backup. certificates: QEMU's folder of them. itself: it is the guest of the
+    """A guest from a backup. certificates: the folder with
+    ca-cert.pem, client-cert.pem and client-key.pem. itself: it is the guest of the
     backup, which is nowhere any more; else a second one, with an identity of its own."""
 
     VERB = "virt.backup_restore"
+    # told of each file before it has a content
+    claim: Callable[[str], object] = staticmethod(lambda _path: None)
 
     def __init__(
         self,
@@ -49,17 +59,29 @@ class Restore(GuestBuilder):
         """Each disk has a place, and the host room."""
         self.tools.say("check", f"checking what the backup {self.shown.ident} needs here")
         there = {disk.target for disk in self.model.disks}
-        folder = self.tools.admission_config.images_dir
         for one in self.shown.disks:
             if one.target not in there:
                 raise errors.BadAnswer(f"the backup's definition has no disk {one.target}")
-            path = os.path.join(folder, f"{self.guest.name}_{one.target}.{FORMAT}")
-            if os.path.lexists(path):
-                raise errors.AlreadyExists(f"disk {one.target}: {path} exists already")
-            spec = DiskSpec(name=one.target, device="disk", size_bytes=one.size_bytes)
-            write = self._reader(one.target)
-            self.works.append(disks.Work(spec, make=True, format=FORMAT, path=path, write=write))
+            if self.wants(one.target):
+                self.works.append(self.work(one, self.place(one.target)))
         self.admit(self.definition())
+
+    def wants(self, target: str) -> bool:
+        """Whether this disk of the backup is made."""
+        return bool(target)
+
+    def work(self, disk: ShownDisk, path: str) -> disks.Work:
+        """How a disk of the backup is made."""
+        spec = DiskSpec(name=disk.target, device="disk", size_bytes=disk.size_bytes)
+        write = self._reader(disk.target)
+        return disks.Work(spec, make=True, format=FORMAT, path=path, write=write)
+
+    def place(self, target: str) -> str:
+        """Where a disk goes. Raises AlreadyExists."""
+        path = named(self.tools, self.guest.name, target)
+        if os.path.lexists(path):
+            raise errors.AlreadyExists(f"disk {target}: {path} exists already")
+        return path
 
     def fetch(self) -> None:
         """Nothing to fetch before the guest has its place."""
@@ -76,7 +98,7 @@ class Restore(GuestBuilder):
         for disk in list(built.disks):
             work = made.get(disk.target or "")
             if work:
-                self._point(built.record, disk, work.file)
+                self.point(built.record, disk, work.file)
             elif disk.removable_medium:
                 disk.source = None
             else:
@@ -87,7 +109,7 @@ class Restore(GuestBuilder):
         return built
 
     @staticmethod
-    def _point(record: GuestRecord, disk: Disk, path: str) -> None:
+    def point(record: GuestRecord, disk: Disk, path: str) -> None:
         disk.source = disk.backing_store = None
         disk.type, disk.driver_type = "file", FORMAT
         disk.source.file = path
@@ -110,6 +132,7 @@ class Restore(GuestBuilder):
             self.tools.say("copy", f"reading disk {target} of the backup", within_s=3600)
             # it is there before qemu-img opens it, for nobody else to read
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+            self.claim(path)
             programs.run(self._argv(target, path), f"read {target} of {self.shown.ident}",
                          timeout_s=None)  # fmt: skip
 
@@ -119,6 +142,8 @@ class Restore(GuestBuilder):
         credentials = {
             "qom-type": "tls-creds-x509", "id": "tls", "dir": self.certificates,
             "endpoint": "client", "verify-peer": True,
+            # else QEMU wants this side's certificate to be of the other one's authority
+            "sanity-check": False,
         }  # fmt: skip
         source = {
             "driver": "nbd", "export": target, "tls-creds": "tls",

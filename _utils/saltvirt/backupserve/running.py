@@ -4,6 +4,7 @@ libvirt's backup in pull mode."""
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import shutil
 import time
@@ -19,6 +20,7 @@ from saltvirt.xml.backup import Backup, BackupDisk, Checkpoint, CheckpointDisk
 from saltvirt.xml.domain import Domain
 
 _BITMAP = "changed"
+_QEMU_FOLDERS = "/var/lib/libvirt/qemu"
 _AGENT_S = 10
 _ENDS_S = 60
 _AGENT_CHANNEL = "org.qemu.guest_agent.0"
@@ -45,7 +47,6 @@ def begin(
     dom: libvirt.virDomain,
     look: GuestLook,
     request: ServeRequest,
-    port: int,
     note: Callable[[bool], None],
 ) -> tuple[list[ServedDisk], str, str | None]:
     """(what is served, the consistency, why it is no better). note: called before file systems are
@@ -58,7 +59,7 @@ def begin(
     try:
         frozen = _freeze(dom)
         try:
-            plan = _begin(dom, look, request, port, plan)
+            plan = _begin(dom, look, request, plan)
         finally:
             if frozen.is_so:
                 thaw(dom)
@@ -72,13 +73,12 @@ def _begin(
     dom: libvirt.virDomain,
     look: GuestLook,
     request: ServeRequest,
-    port: int,
     plan: list[PlannedDisk],
 ) -> list[PlannedDisk]:
     """Begins; the plan that it was begun by."""
     checkpoint = _checkpoint(look, request)
     try:
-        dom.backupBegin(_backup(look, request, port, plan), checkpoint, 0)
+        dom.backupBegin(_backup(dom, look, request, plan), checkpoint, 0)
         return plan
     except libvirt.libvirtError as exc:
         lost = exc.get_error_code() == libvirt.VIR_ERR_CHECKPOINT_INCONSISTENT
@@ -87,13 +87,15 @@ def _begin(
         why = f"libvirt says: {exc.get_error_message()}"
     whole = [replace(one, parent=None, since=None, reason=one.reason or why) for one in plan]
     try:
-        dom.backupBegin(_backup(look, request, port, whole), checkpoint, 0)
+        dom.backupBegin(_backup(dom, look, request, whole), checkpoint, 0)
     except libvirt.libvirtError as exc:
         raise translate(exc, f"begin a backup of {request.guest}") from exc
     return whole
 
 
-def _backup(look: GuestLook, request: ServeRequest, port: int, plan: list[PlannedDisk]) -> str:
+def _backup(
+    dom: libvirt.virDomain, look: GuestLook, request: ServeRequest, plan: list[PlannedDisk]
+) -> str:
     disks = [
         BackupDisk(
             name=one.target, backup=True, type="file", driver_type="qcow2", export=one.target,
@@ -104,9 +106,7 @@ def _backup(look: GuestLook, request: ServeRequest, port: int, plan: list[Planne
         for one in plan
     ]  # fmt: skip
     disks += [BackupDisk(name=target, backup=False) for target in look.skipped]
-    return Backup(
-        mode="pull", transport="tcp", tls=True, host=request.listen, port=port, disks=disks
-    ).tostring()
+    return Backup(mode="pull", transport="unix", socket=exports_of(dom), disks=disks).tostring()
 
 
 def _checkpoint(look: GuestLook, request: ServeRequest) -> str | None:
@@ -134,6 +134,15 @@ def _served(look: GuestLook, request: ServeRequest, plan: PlannedDisk) -> Served
         reason=plan.reason,
         checkpoint=chains.checkpoint(request.ident) if records else None,
     )
+
+
+def exports_of(dom: libvirt.virDomain) -> str:
+    """Where QEMU shows the disks of a guest that runs: in the folder that libvirt has for this
+    guest's QEMU, which alone it may write to everywhere. Raises OperationFailed."""
+    found = glob.glob(f"{_QEMU_FOLDERS}/domain-{dom.ID()}-*")
+    if len(found) != 1:
+        raise errors.OperationFailed(f"{dom.name()} has no folder below {_QEMU_FOLDERS}")
+    return os.path.join(found[0], "salt-virt.nbd")
 
 
 def scratch(request: ServeRequest) -> str:

@@ -7,7 +7,7 @@ from saltvirt.backuphost import daemon
 from saltvirt.backups.answers import GuestLook, LookedDisk, PlannedDisk, ServedDisk
 from saltvirt.backupserve import checkpoints, running
 from saltvirt.backupserve import look as looks
-from saltvirt.backupserve.request import ServeRequest
+from saltvirt.backupserve.request import ServeRequest, exports_of
 from saltvirt.host.connection import libvirt
 from saltvirt.xml.domain import Domain
 
@@ -17,7 +17,6 @@ def begin(
     dom: libvirt.virDomain,
     look: GuestLook,
     request: ServeRequest,
-    port: int,
 ) -> tuple[list[ServedDisk], daemon.Server]:
     """What is served, and what serves it. Raises OperationFailed, Unsupported."""
     plan = {one.target: one for one in running.plan_of(look, request)}
@@ -29,14 +28,11 @@ def begin(
         )
         for one in look.disks
     ]
-    place = daemon.Place(request.listen, port, request.certificates)
     served = [_served(one, plan[one.target], made) for one in look.disks]
-    return served, daemon.begin(shown, place)
+    return served, daemon.begin(shown, exports_of(request.guest))
 
 
 def _served(disk: LookedDisk, plan: PlannedDisk, made: dict[str, str]) -> ServedDisk:
-    """What is written from now on the same bitmap records: the next increment begins from the same
-    checkpoint."""
     return ServedDisk(
         target=disk.target,
         size_bytes=disk.size_bytes,
@@ -45,5 +41,5 @@ def _served(disk: LookedDisk, plan: PlannedDisk, made: dict[str, str]) -> Served
         contexts=(f"qemu:dirty-bitmap:{plan.since}",) if plan.since else (),
         parent=plan.parent,
         reason=plan.reason,
-        checkpoint=plan.since or made.get(disk.target) or checkpoints.recording(disk),
+        checkpoint=made.get(disk.target),
     )

@@ -259,7 +259,8 @@ def _fill(task: _Task, part: str) -> str:
     image, format, folder = task.image, task.format, os.path.dirname(part)
     if task.overlay:
         return _overlay(image, part, task.size_bytes)
-    if image.format == format and not image.backing and not image.snapshots:
+    alone = not (image.backing or image.snapshots or image.bitmaps)
+    if image.format == format and alone:
         _require_space(image, image.allocated_bytes, folder)
         method = _copy(image, part, task.progress)
         _is_whole(image, part)

@@ -22,6 +22,7 @@ _EXT_BACKING_FORMAT = 0xE2792ACA
 _EXT_DATA_FILE = 0x44415441
 _INCOMPATIBLE_DATA_FILE = 1 << 2
 _INCOMPATIBLE_CORRUPT = 1 << 1
+_AUTOCLEAR_BITMAPS = 1 << 0
 _LONGEST_NAME = 1023  # QEMU's own limit
 _HEAD = 128 * 1024  # past the superblock of btrfs, the farthest signature
 _VMDK_HEADER = 512
@@ -70,6 +71,7 @@ class Header:
     backing_format: str | None = None
     data_file: str | None = None
     snapshots: int = 0
+    bitmaps: bool = False
     encrypted: bool = False
     corrupt: bool = False
 
@@ -100,11 +102,11 @@ def _qcow2(head: bytes, path: str) -> Header:
         return Header("qcow", size, _text(named, path) if offset else None)
     if version not in (2, 3) or not 9 <= bits <= 21 or length > _LONGEST_NAME:
         raise errors.ImageError(f"{path} has a damaged qcow2 header")
-    features, header_length = 0, _QCOW2_V2_LENGTH
+    features, autoclear, header_length = 0, 0, _QCOW2_V2_LENGTH
     if version == 3:
         if len(head) < 104:
             raise errors.ImageError(f"{path} ends inside its qcow2 header")
-        features = struct.unpack_from(">Q", head, 72)[0]
+        features, _, autoclear = struct.unpack_from(">QQQ", head, 72)
         header_length = struct.unpack_from(">I", head, 100)[0]
     if offset + length > len(head):
         raise errors.ImageError(f"{path} has a damaged qcow2 header")
@@ -120,6 +122,7 @@ def _qcow2(head: bytes, path: str) -> Header:
         backing_format=_text(kind, path) if kind else None,
         data_file=data_file,
         snapshots=struct.unpack_from(">I", head, 60)[0],
+        bitmaps=bool(autoclear & _AUTOCLEAR_BITMAPS),
         encrypted=bool(crypt),
         corrupt=bool(features & _INCOMPATIBLE_CORRUPT),
     )

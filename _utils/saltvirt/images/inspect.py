@@ -42,6 +42,7 @@ class ImageInfo:
     backing: str | None = None
     backing_format: str | None = None
     snapshots: int = 0
+    bitmaps: bool = False
     files: tuple[str, ...] = ()
 
 
@@ -147,6 +148,7 @@ def inspect(
         backing=below[0] if below else None,
         backing_format=found.backing_format,
         snapshots=found.snapshots,
+        bitmaps=found.bitmaps,
         files=(path, *below),
     )
 

@@ -140,8 +140,8 @@ class Nic(Fact):
 class GuestReport(Fact):
     """The guest, as its host tells of it; also in the journal of its migration.
 
-    host, host_uuid: where it is. job: what libvirt is doing to it. snapshots, checkpoints: how
-    many. memory_kib: its maximum. page_kib: as placement's Guest has it. emulator: the program
+    host, host_uuid: where it is. job: what libvirt is doing to it. snapshots: how many.
+    memory_kib: its maximum. page_kib: as placement's Guest has it. emulator: the program
     that it runs by. nvram: the file of the firmware's variables, "" where they are in no file.
     cpu: the XML of the CPU it runs with. hostdevs: host devices that it has; filesystems: folders
     of the host that are mounted in it. apart: files of snapshots on which no disk stands.
@@ -158,7 +158,6 @@ class GuestReport(Fact):
     job: str | None = None
     managed_save: bool = False
     snapshots: int = 0
-    checkpoints: int = 0
     hypervisor: str = ""
     qemu: int = 0
     libvirt: int = 0

@@ -59,6 +59,7 @@ class JournalEntry(Fact):
     complete, but for the reservation. created, making, folders, looks: as MadeThere has them.
     pause: PAUSING or PAUSED. left: files that stay here when the guest is gone; keep_source: they
     are kept. xml: the guest's definition.
+    checkpoints: the XML of the guest's, parents first.
     """
 
     report: GuestReport
@@ -72,6 +73,7 @@ class JournalEntry(Fact):
     left: tuple[str, ...] = ()
     keep_source: bool = False
     xml: str = ""
+    checkpoints: tuple[str, ...] = ()
     over: bool = seldom(False)
 
     @property

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from saltvirt import errors
@@ -22,7 +23,7 @@ from saltvirt.images import tools
 from saltvirt.seed.tree import MOST_BYTES, SCRIPT_TIMEOUT_S, Room
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 _LARGEST_INLINE = 32 * 1024
 _MOST_BYTES = 4 * MOST_BYTES  # of what one command says, a list of files, too
@@ -49,11 +50,25 @@ def quote(text: str) -> str:
     return f'"{out}"'
 
 
-class Session:
-    """A guestfish that runs. Use as a context manager; it has ended when the block has."""
+@dataclass(frozen=True)
+class Added:
+    """A disk of the appliance. read_only: what is written there goes to a file of libguestfs'."""
 
-    def __init__(self, software_only: bool = False) -> None:
+    path: str
+    format: str
+    read_only: bool = False
+
+
+class Session:
+    """A guestfish that runs. Use as a context manager; it has ended when the block has.
+
+    scratch: a folder of root's alone for what libguestfs keeps meanwhile; None: its own.
+    """
+
+    def __init__(self, software_only: bool = False, scratch: str | None = None) -> None:
         env = {**tools.environment(), "LIBGUESTFS_BACKEND": "direct"}
+        if scratch:
+            env["LIBGUESTFS_TMPDIR"] = scratch
         env.pop("LIBGUESTFS_TRACE", None)
         if software_only:
             env["LIBGUESTFS_BACKEND_SETTINGS"] = "force_tcg"
@@ -88,8 +103,15 @@ class Session:
         self._seen = size
         return output.decode("utf-8", "replace")
 
-    def _until(self, mark: bytes, command: str, timeout_s: float) -> bytes:
-        """What came before the mark; the session is over where it does not come, or too much."""
+    def _until(
+        self,
+        mark: bytes,
+        command: str,
+        timeout_s: float,
+        take: Callable[[bytes], object] | None,
+    ) -> bytes:
+        """What came before the mark; the session is over where it does not come, or too much.
+        take: it gets all that came before instead; then timeout_s is from one piece to the next."""
         out, end = b"", time.monotonic() + timeout_s
         stream = tools.pipe(self._process.stdout).fileno()
         while not out.endswith(mark):
@@ -101,14 +123,35 @@ class Session:
             if not block:
                 raise errors.SeedFailed(f"guestfish ended: {tools.last_words(self._new_errors())}")
             out += block
-            if len(out) > _MOST_BYTES:
+            if take:
+                take(out[: -len(mark)])
+                out, end = out[-len(mark) :], time.monotonic() + timeout_s
+            elif len(out) > _MOST_BYTES:
                 self._process.kill()
                 raise errors.SeedFailed(f"guestfish: {command} said more than {_MOST_BYTES} bytes")
         return out[: -len(mark)]
 
+    def save(self, take: Callable[[bytes], object], command: str, *arguments: object) -> None:
+        """Hands over what one command prints, piece by piece, however much that is. The session is
+        over where take raises. Raises as run does."""
+        try:
+            self._said(command, arguments, _COMMAND_S, take)
+        except BaseException:
+            self._process.kill()
+            raise
+
     def run(self, command: str, *arguments: object, timeout_s: float | None = None) -> bytes:
         """What one command printed, as bytes. Raises SeedFailed with guestfish's own words, or
         when it takes longer than ``timeout_s``."""
+        return self._said(command, arguments, timeout_s or _COMMAND_S)
+
+    def _said(
+        self,
+        command: str,
+        arguments: Sequence[object],
+        timeout_s: float,
+        take: Callable[[bytes], object] | None = None,
+    ) -> bytes:
         mark = secrets.token_hex(12)
         line = " ".join([f"-{command}", *(quote(str(one)) for one in arguments)])
         try:
@@ -118,7 +161,7 @@ class Session:
         except OSError:
             words = tools.last_words(self._new_errors())
             raise errors.SeedFailed(f"guestfish ended: {words}") from None
-        out = self._until(f"{mark}\n".encode(), command, timeout_s or _COMMAND_S)
+        out = self._until(f"{mark}\n".encode(), command, timeout_s, take)
         output = self._new_errors()
         reasons = [line.split(_ERROR, 1)[1] for line in output.splitlines() if _ERROR in line]
         if reasons or "unknown command" in output:
@@ -260,11 +303,16 @@ def _mount(session: Session) -> None:
 
 
 @contextlib.contextmanager
-def _launched(path: str, format: str, network: bool) -> Iterator[Session]:
-    """A session whose appliance runs; by software alone where the host's KVM is not usable."""
+def launched(
+    disks: Sequence[Added], network: bool = False, scratch: str | None = None
+) -> Iterator[Session]:
+    """A session whose appliance runs; by software alone where the host's KVM is not usable. Raises
+    SeedFailed."""
     for software_only in (False, True):
-        with Session(software_only) as session:
-            session.run("add", path, f"format:{format}")
+        with Session(software_only, scratch) as session:
+            for disk in disks:
+                how = ["readonly:true"] if disk.read_only else []
+                session.run("add", disk.path, f"format:{disk.format}", *how)
             if network:
                 session.run("set-network", "true")
             try:
@@ -284,7 +332,7 @@ def opened(path: str, format: str, network: bool = False) -> Iterator[Tree]:
     path: absolute path of an image that no guest uses. format: its declared format.
     Raises SeedFailed.
     """
-    with _launched(path, format, network) as session:
+    with launched([Added(path, format)], network) as session:
         _mount(session)
         yield Tree(session)
         session.run("umount-all")

@@ -27,9 +27,7 @@ class Backup(Element):
 
     mode = Prop("@mode")
     transport = Prop("server/@transport")
-    tls = Prop("server/@tls", YES_NO)
-    host = Prop("server/@name")
-    port = Prop("server/@port", INT)
+    socket = Prop("server/@socket")
     disks = Children("disks/disk", BackupDisk)
 
 

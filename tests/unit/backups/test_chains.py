@@ -42,6 +42,19 @@ def test_also_on_another_host_where_the_bitmap_came_along():
     assert plan(seen(disk(), host="hv2")).parent == made.ident(2)
 
 
+def test_also_of_a_guest_that_was_renamed_with_its_files():
+    renamed = disk(source="file /srv/web9_system.qcow2")
+    as_web9 = GuestSeen(made.UUID, "hv1", (renamed,), (LAST,), "web9")
+    assert plan(as_web9).parent == made.ident(2)
+    other = disk(source="file /srv/web9_data.qcow2")
+    for guest in (
+        GuestSeen(made.UUID, "hv1", (other,), (LAST,), "web9"),
+        GuestSeen(made.UUID, "hv1", (renamed,), (LAST,), "web1"),
+        GuestSeen(made.UUID, "hv1", (renamed, disk("vdb", source=renamed.source)), (LAST,), "web9"),
+    ):
+        assert "it was replaced" in chains.plan(guest, made.stock(*TWO))[0].reason
+
+
 def broken(number, why="the piece at 0 is another"):
     mark = Verified(WHEN, ("vda",), {"vda": why})
     return made.backup(number, [made.disk(parent=number - 1 or None, of=number)], mark)

@@ -28,8 +28,16 @@ def test_they_sort_as_they_were_made_whatever_the_clock_says(times):
 
 
 def test_the_last_number_is_the_last():
+    last = ident.following(["999998-20261123T155220Z-1f3a9c2e"], "2026-11-23T15:52:20Z", "0" * 8)
+    assert ident.number(last) == 999999
     with pytest.raises(InvalidInput, match="there is no next"):
         ident.following(["999999-20261123T155220Z-1f3a9c2e"], "2026-11-23T15:52:20Z", "0" * 8)
+
+
+@pytest.mark.parametrize("when, chance", [("now", "0" * 8), ("2026-11-23T15:52:20Z", "../" * 3)])
+def test_no_name_is_made_that_is_none(when, chance):
+    with pytest.raises(ValueError):
+        ident.following([], when, chance)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +63,9 @@ def test_what_is_not_there():
         ident.find([], "latest")
     with pytest.raises(NotFound, match="no backup"):
         ident.find([ONE], "²")
+    two = "000002-19990101T000000Z-00000000"
+    with pytest.raises(NotFound, match=f"no backup 'first' of it; the newest is {two}"):
+        ident.find([ONE, two], "first")
 
 
 def test_two_of_one_number():

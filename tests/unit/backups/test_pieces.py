@@ -52,7 +52,15 @@ def test_what_is_wrong_is_said(found, words):
 def test_no_piece_takes_all_memory():
     with pytest.raises(BadAnswer, match="too long"):
         read(Piece(0, 17 * 2**20, A), size=17 * 2**20)
+    assert read(Piece(0, 16 * 2**20, A), size=16 * 2**20)
     assert read(pieces.zeros(0, 2**40), size=2**40)
+
+
+def test_fewer_zeros_than_there_were_are_not_the_same():
+    """A file that ends too early reads as nothing."""
+    assert pieces.zeros(0, 10).is_of(bytes(10)) is True
+    for other in (b"", bytes(9), bytes(11)):
+        assert pieces.zeros(0, 10).is_of(other) is False
 
 
 @given(st.binary(min_size=1, max_size=50), st.integers(0, 49))

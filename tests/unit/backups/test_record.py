@@ -33,6 +33,37 @@ def test_it_is_read_as_it_was_written():
     assert one.parents == {made.ident(2)}
 
 
+def test_a_disk_is_found_by_its_name():
+    one = made.record(3, [made.disk(), made.disk("vdb")])
+    assert [disk.pieces for disk in one.disks] == ["vda.pieces", "vdb.pieces"]
+    assert one.disk("vdb") is one.disks[1]
+    assert one.disk("vdc") is None
+
+
+def test_it_can_be_compared_and_read_by_people():
+    lines = record.written(made.record()).decode().splitlines()
+    assert lines[:2] == ["{", ' "by": "root",']
+    keys = [line.split('"')[1] for line in lines if line.startswith(' "')]
+    assert keys == sorted(keys) and len(keys) > 9
+
+
+def test_what_could_not_be_read_again_is_not_written(monkeypatch):
+    with pytest.raises(BadAnswer, match="the new record: guest cannot be"):
+        record.written(made.record(guest=".."))
+    length = len(record.written(made.record()))
+    monkeypatch.setattr(record, "MOST_BYTES", length)
+    record.parse(record.written(made.record()), "it")
+    monkeypatch.setattr(record, "MOST_BYTES", length - 1)
+    with pytest.raises(BadAnswer, match=f"longer than {length - 1} bytes"):
+        record.written(made.record())
+
+
+def test_what_is_just_in_bounds():
+    many = made.record(disks=[made.disk(f"v{n}", size_bytes=1) for n in range(256)])
+    record.check(many, "it")
+    record.check(made.record(guest="a" * 255), "it")
+
+
 def test_what_a_disk_stands_on_is_found_without_us():
     assert made.disk(parent=2).backing == (f"../{made.ident(2)}/vda.qcow2", "qcow2")
     assert made.disk(image=IMAGE).backing == (f"../../images/{'b' * 64}.qcow2", "qcow2")
@@ -178,7 +209,8 @@ def test_whatever_is_in_a_disk_it_is_refused_or_written_again(key, value):
 def test_a_mark_is_read_as_it_was_written():
     one = Verified("2026-11-23T16:00:00Z", ("vda", "vdb"), {"vdb": "the piece at 0 is another"})
     assert marks.parse(record.as_json(one), "it") == one
-    assert not one.is_good
+    assert one.is_good is False
+    assert Verified(one.when).is_good is True
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"when": 7}', b'{"when": "never"}'])

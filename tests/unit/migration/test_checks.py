@@ -29,7 +29,6 @@ def test_a_guest_that_fits_has_no_reason():
         ({"persistent": False}, "transient"),
         ({"managed_save": True}, "saved memory"),
         ({"snapshots": 1}, "1 snapshot: "),
-        ({"checkpoints": 2}, "2 checkpoints"),
         ({"hostdevs": ["pci_0000_01_00_0"]}, "pci_0000_01_00_0"),
         ({"filesystems": ["share"]}, "folder share"),
         ({"tpm": True, "active": False, "state": "shutdown"}, "TPM"),

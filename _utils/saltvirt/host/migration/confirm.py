@@ -7,9 +7,11 @@ from collections.abc import Iterable
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, translated
+from saltvirt.host.domain import checkpoints as known
 from saltvirt.host.migration import remote_storage, target_leftovers
 from saltvirt.host.storage import files, usage
 from saltvirt.migration.facts import GuestReport
+from saltvirt.migration.journal import JournalEntry
 
 
 def find(conn: libvirt.virConnect, guest_uuid: str) -> libvirt.virDomain | None:
@@ -63,6 +65,20 @@ def autostart(conn: libvirt.virConnect, peer: libvirt.virConnect, report: GuestR
             here.setAutostart(0)
         if there is not None and there.isPersistent():
             there.setAutostart(int(report.autostart))
+
+
+def checkpoints(peer: libvirt.virConnect, entry: JournalEntry) -> dict[str, str]:
+    """Tells the target of the guest's checkpoints: libvirt brings their bitmaps, but not them. Of a
+    guest that is not there, nothing.
+
+    Returns the name of each that the target did not take to its reason: the next backup reads
+    whole what would have stood on it.
+    """
+    try:
+        there = find(peer, entry.report.uuid)
+        return known.tell(there, entry.checkpoints) if there is not None else {}
+    except libvirt.libvirtError as exc:  # the move stands all the same
+        return {"all": exc.get_error_message() or str(exc)}
 
 
 def remove_source(

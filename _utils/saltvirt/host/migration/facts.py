@@ -61,7 +61,6 @@ def guest(dom: libvirt.virDomain) -> GuestReport:
             job=JOBS.get(dom.jobInfo()[0]) if active else None,
             managed_save=bool(dom.hasManagedSaveImage()),
             snapshots=dom.snapshotNum(),
-            checkpoints=_checkpoints(dom),
             hypervisor=conn.getType(),
             qemu=conn.getVersion(),
             libvirt=conn.getLibVersion(),
@@ -81,12 +80,6 @@ def guest(dom: libvirt.virDomain) -> GuestReport:
             disks=disks,
             apart=apart,
         )
-
-
-def _checkpoints(dom: libvirt.virDomain) -> int:
-    with contextlib.suppress(libvirt.libvirtError, AttributeError):
-        return len(dom.listAllCheckpoints())
-    return 0
 
 
 def _variables(root: Element) -> str | None:

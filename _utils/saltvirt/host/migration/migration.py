@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from saltvirt import errors
 from saltvirt.answers.migration import Moved
 from saltvirt.host.connection import libvirt, translated
+from saltvirt.host.domain import checkpoints
 from saltvirt.host.migration import (
     confirm,
     departed,
@@ -68,7 +69,7 @@ class Migration:
         self.entry = JournalEntry(
             report, job.transport.uri, BEGUN, left=tuple(self._left()),
             keep_source=job.options.keep_source or not job.options.undefinesource,
-            xml=offline.definition(self.dom),
+            xml=offline.definition(self.dom), checkpoints=checkpoints.texts(self.dom),
         )  # fmt: skip
 
     def run(self) -> Moved:
@@ -264,11 +265,13 @@ class Migration:
     def _clean(self, moved: Moved) -> Moved:
         """Removes what the guest left here; the move stands, whatever becomes of this."""
         departed.note(self.report.name, self.host.hostname)
+        lost = confirm.checkpoints(self.peer, self.entry)
         deleted: list[str] = []
         kept: dict[str, str] = {}
         if not self.entry.keep_source:
             deleted, kept = confirm.remove_source(self.conn, self.report, self.entry.left)
         self._over()
+        moved = replace(moved, checkpoints_lost=lost or None)
         return replace(moved, deleted=tuple(deleted), kept=kept)
 
     def _over(self) -> None:

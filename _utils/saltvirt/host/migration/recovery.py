@@ -12,7 +12,7 @@ from saltvirt import errors
 from saltvirt.answers.migration import Recovered
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translated, unless_gone
-from saltvirt.host.domain import lookup, removal
+from saltvirt.host.domain import checkpoints, lookup, removal
 from saltvirt.host.migration import confirm, departed, reservations, target_leftovers
 from saltvirt.host.migration.move_journal import Journal
 from saltvirt.migration import journal, outcome, transport
@@ -75,15 +75,22 @@ def undefine(dom: libvirt.virDomain) -> None:
     Raises MigrationFailed, with the guest defined as before, when somebody has just started it.
     """
     conn, name, guest_uuid = dom.connect(), dom.name(), dom.UUIDString()
+    known = checkpoints.texts(dom)
     xml = dom.XMLDesc(libvirt.VIR_DOMAIN_XML_SECURE | libvirt.VIR_DOMAIN_XML_INACTIVE)
     if dom.isActive():
         raise errors.MigrationFailed(f"{name} was started on {conn.getHostname()} meanwhile")
     with removal.variables(conn, dom) as nvram:
-        wanted = ("MANAGED_SAVE", "SNAPSHOTS_METADATA", nvram)
-        dom.undefineFlags(sum(getattr(libvirt, f"VIR_DOMAIN_UNDEFINE_{one}") for one in wanted))
+        dom.undefineFlags(_undefining(dom, "MANAGED_SAVE", nvram))
     if confirm.find(conn, guest_uuid) is not None:
-        conn.defineXML(xml)
+        checkpoints.tell(conn.defineXML(xml), known)
         raise errors.MigrationFailed(f"{name} was started on {conn.getHostname()} meanwhile")
+
+
+def _undefining(dom: libvirt.virDomain, *names: str) -> int:
+    """libvirt's number for the names of VIR_DOMAIN_UNDEFINE_*, with what libvirt knows of snapshots
+    and checkpoints; not every driver knows the flag of these."""
+    known = ["SNAPSHOTS_METADATA", *(["CHECKPOINTS_METADATA"] if checkpoints.texts(dom) else [])]
+    return sum(getattr(libvirt, f"VIR_DOMAIN_UNDEFINE_{one}") for one in (*names, *known))
 
 
 def _end(dom: libvirt.virDomain) -> None:
@@ -94,10 +101,8 @@ def _end(dom: libvirt.virDomain) -> None:
         )
     if dom.isActive():
         dom.destroy()
-    flags = libvirt.VIR_DOMAIN_UNDEFINE_KEEP_NVRAM
-    flags |= libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
     with unless_gone():  # a transient one is gone by now
-        dom.undefineFlags(flags)
+        dom.undefineFlags(_undefining(dom, "KEEP_NVRAM"))
 
 
 _ACTIONS: dict[str, Callable[[Any, Any], object]] = {
@@ -149,6 +154,7 @@ def _ended(conn: libvirt.virConnect, peer: libvirt.virConnect, entry: JournalEnt
     report, left, keep_source = entry.report, entry.left, entry.keep_source
     deleted: list[str] = []
     kept: dict[str, str] = {}
+    lost: dict[str, str] = {}
     if entry.phase == journal.MOVED:
         ended, why = MOVED, _gone_since(peer, report)
         if why:  # what stayed here may be the last there is of it
@@ -163,6 +169,7 @@ def _ended(conn: libvirt.virConnect, peer: libvirt.virConnect, entry: JournalEnt
         reservations.release(peer, entry.created)
     if ended == MOVED:
         confirm.autostart(conn, peer, report)
+        lost = confirm.checkpoints(peer, entry)
         departed.note(report.name, peer.getHostname())
     if ended == MOVED and not keep_source:
         deleted, kept = confirm.remove_source(conn, report, left)
@@ -174,6 +181,7 @@ def _ended(conn: libvirt.virConnect, peer: libvirt.virConnect, entry: JournalEnt
         live=report.active,
         deleted=tuple(deleted),
         kept=kept,
+        checkpoints_lost=lost or None,
     )
 
 
@@ -230,11 +238,13 @@ def _gone_since(peer: libvirt.virConnect, report: GuestReport) -> str | None:
 
 
 def _withdrawn(journal: Journal, job: MigrationJob, entry: JournalEntry) -> Recovered:
-    """What a move that is complete may have left: the target's reservation, when it was cut off."""
+    """What a move that is complete may have left to do, when it was cut off: the target's
+    reservation is released, and the target told of the guest's checkpoints."""
     with at(job, entry.target) as peer:
         reservations.release(peer, entry.created)
+        lost = confirm.checkpoints(peer, entry)
     journal.close()
-    return Recovered(name=entry.report.name, outcome=NOTHING)
+    return Recovered(name=entry.report.name, outcome=NOTHING, checkpoints_lost=lost or None)
 
 
 def _replaced(conn: libvirt.virConnect, report: GuestReport) -> bool:

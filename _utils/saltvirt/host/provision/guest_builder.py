@@ -153,6 +153,10 @@ class GuestBuilder(abc.ABC):
         if self.guest.seed and self.tools.begin:
             self.tools.begin()
         self.fetch()
+        return self.all_or_nothing()
+
+    def all_or_nothing(self) -> Made:
+        """Makes it, and takes back what it began when that fails."""
         try:
             with self.undo:
                 made = self.make()

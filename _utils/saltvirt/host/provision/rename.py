@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from saltvirt import errors, names
 from saltvirt.answers.made import Renamed
 from saltvirt.host.connection import libvirt, translated
-from saltvirt.host.domain import lookup, metadata
+from saltvirt.host.domain import checkpoints, lookup, metadata
 from saltvirt.host.provision import (
     admission,
     disk_notes,
@@ -141,9 +141,19 @@ class Rename:
             _point(self.model, moves)
             undo.push("define it as it was", self.conn.defineXML, self.before)
             self.dom = lookup.define(self.conn, self.model.tostring())
+            # libvirt keeps them in a folder of the guest's name, which it would leave behind
+            known = checkpoints.texts(self.dom)
+            undo.push("tell libvirt of its checkpoints", self._tell, known)
+            checkpoints.forget(self.dom)
             self.dom.rename(self.guest.name, 0)
             undo.push(f"rename it back to {self.old}", self.dom.rename, self.old, 0)
             self.dom = lookup.lookup(self.conn, self.guest.name)
+            checkpoints.tell(self.dom, known)
+            undo.push("forget its checkpoints of this name", checkpoints.forget, self.dom)
+
+    def _tell(self, known: tuple[str, ...]) -> None:
+        """Tells libvirt again of the checkpoints of the guest, which has its old name."""
+        checkpoints.tell(lookup.lookup(self.conn, self.old), known)
 
     def _seed(self) -> str | None:
         """The new public key, when the minion in the guest shall know its new name."""

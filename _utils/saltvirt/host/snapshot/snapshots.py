@@ -14,7 +14,7 @@ from saltvirt import errors
 from saltvirt.host.connection import libvirt, translate
 from saltvirt.host.domain import metadata
 from saltvirt.host.domain.lookup import lookup
-from saltvirt.host.snapshot import layers, needs
+from saltvirt.host.snapshot import checkpoints, layers, needs
 from saltvirt.host.storage import files
 from saltvirt.spec import values
 from saltvirt.xml.snapshot import Snapshot
@@ -77,7 +77,8 @@ def create(conn: libvirt.virConnect, guest: str, wanted: SnapshotRequest) -> str
     domain = lookup(conn, guest)
     description = str(wanted.description) if wanted.description else None
     document = Snapshot(name=_name(guest, wanted), description=description)
-    made = domain.snapshotCreateXML(document.tostring(), _flags(wanted))
+    with checkpoints.aside(domain):
+        made = domain.snapshotCreateXML(document.tostring(), _flags(wanted))
     return made.getName()
 
 
@@ -168,6 +169,7 @@ def revert(
     if describe(there[name])["external"]:
         left = _revert_layers(conn, domain, (name, there), newer, unused)
     else:
+        checkpoints.remove(conn, domain)
         domain.revertToSnapshot(there[name], 0)
         left = newer
     _keep_marks(domain, before)

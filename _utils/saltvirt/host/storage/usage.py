@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 from saltvirt import errors
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translate
-from saltvirt.host.domain import metadata
+from saltvirt.host.domain import aside, metadata
 from saltvirt.host.storage import (
     answers,
     bounded,
@@ -322,7 +322,21 @@ class _Reader:
             self.found.doubt(f"what is on {place} is not known: it does not answer")
         for one in foreign_guests.read(self.conn.getURI()) if self.local else ():
             self.foreign(one)
+        if self.local:
+            self.aside()
         return self.found
+
+    def aside(self) -> None:
+        """Guests as they were before a backup took their place."""
+        try:
+            kept = [one for one in aside.every() if one.uuid != self.but]
+        except errors.OperationFailed as exc:
+            self.found.doubt(exc.text)
+            return
+        for one in kept:
+            user = User(f"{one.name} as it was before {one.backup}")
+            for name in references.of_tree(one.tree):
+                self.name(name, user)
 
     def foreign(self, one: foreign_guests.Definition | foreign_guests.Doubt) -> None:
         """A guest that this connection does not show, or that it cannot be known."""

@@ -44,8 +44,6 @@ def _snapshots(guest: GuestReport) -> Iterator[str]:
             f"the guest has snapshots with files on which no disk stands "
             f"({', '.join(guest.apart)}): delete those snapshots first"
         )
-    if guest.checkpoints:
-        yield f"the guest has {units.counted(guest.checkpoints, 'checkpoint')}: delete them first"
 
 
 def _wishes(guest: GuestReport, request: CheckedMigration) -> Iterator[str]:

@@ -1,0 +1,139 @@
+"""The guests that have no good backup that is young enough are backed up, several at once."""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from saltvirt import errors, settings, units
+from saltvirt.backupmaster import backup, keep
+from saltvirt.backups import age, policy
+from saltvirt.backups.answers import ListedBackup
+from saltvirt.backups.policy import TargetPolicy
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations import inventory
+from saltvirt.operations.operation import Checked, Result, Several
+from saltvirt.operations.report import Lines, OneByOne, Report
+from saltvirt.placement import facts
+
+_MOST_AT_ONCE = 100
+_HOUR_S = 3600
+
+
+@dataclass(frozen=True)
+class DueRequest:
+    """guests: shell patterns of names. age_s: so old may a guest's last good backup be. to: the
+    target, where that backup is, too; None: it may be at any, and a new one is made at the one that
+    is meant. at_once: so many guests at a time."""
+
+    guests: tuple[str, ...]
+    age_s: float
+    to: str | None
+    at_once: int
+
+    @classmethod
+    def parse(cls, guests: object, hours: object, to: object, at_once: object) -> DueRequest:
+        """What was typed. Raises InvalidInput."""
+        several = [guests] if isinstance(guests, str) else guests
+        if not isinstance(several, list) or not all(isinstance(one, str) for one in several):
+            raise errors.InvalidInput(
+                f"guests must be a pattern of names or a list of them, not {units.shown(guests)}"
+            )
+        if to is not None and not isinstance(to, str):
+            raise errors.InvalidInput(f"to must be the name of a target, not {units.shown(to)}")
+        seconds = units.parse_number(hours, "hours") * _HOUR_S
+        count = min(units.parse_count(at_once, "at_once"), _MOST_AT_ONCE)
+        return cls(tuple(several), seconds, to, count)
+
+
+class Due:
+    """screen: where steps are shown. clock: seconds since 1970."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        asked: DueRequest,
+        screen: Lines | None,
+        by: str,
+        clock: Callable[[], float],
+    ) -> None:
+        self.fleet, self.asked, self.by, self.clock = fleet, asked, by, clock
+        self.screen = OneByOne(screen)
+
+    def check(self) -> Several:
+        """Of each guest its last good backup, or that one would be made."""
+        due, young, silent = self._looked()
+        would = [
+            Checked(name, f"{why}: it would be backed up", {"backup": None})
+            for name, why in due.items()
+        ]
+        well = [Checked(name, why, nothing=True) for name, why in young.items()]
+        return Several((*would, *well, *silent))
+
+    def run(self) -> Several:
+        """Raises NotFound, InvalidInput, ConnectionFailed; what becomes of one guest hinders no
+        other."""
+        due, young, silent = self._looked()
+        with ThreadPoolExecutor(max_workers=self.asked.at_once) as pool:
+            made = tuple(pool.map(self._made, due))
+        well = [Result(name, why) for name, why in young.items()]
+        return Several((*made, *well, *silent))
+
+    def _made(self, name: str) -> Result:
+        try:
+            with Fleet(self.fleet.opts, like=self.fleet) as fleet:
+                report = Report(fleet, name, "backup", self.screen)
+                return backup.Backup(fleet, name, self.asked.to, report, by=self.by).run()
+        except errors.VirtError as exc:
+            return Result(name, exc.text, complete=False)
+
+    def _looked(self) -> tuple[dict[str, str], dict[str, str], tuple[Result, ...]]:
+        """(guest to why it is due, guest to why it is not, hosts that were not heard)."""
+        target = policy.read(settings.of_master(self.fleet.opts)).target(self.asked.to)
+        listed = self._listed(target)
+        hosts, unreachable = inventory.gather(self.fleet)
+        due: dict[str, str] = {}
+        young: dict[str, str] = {}
+        now_s = self.clock()
+        there = [one for host in hosts for one in host.guests if not one.creating]
+        for guest in sorted(there, key=lambda one: one.name):
+            if any(fnmatch.fnmatchcase(guest.name, pattern) for pattern in self.asked.guests):
+                age_s, why = _last(listed, guest, now_s)
+                (young if age_s < self.asked.age_s else due)[guest.name] = why
+        silent = tuple(
+            Result(host, f"what guests {host} has is not known: {why}", complete=False)
+            for host, why in sorted(unreachable.items())
+        )
+        if not due and not young and not silent:
+            raise errors.NotFound(f"there is no guest {', '.join(self.asked.guests)}")
+        return due, young, silent
+
+    def _listed(self, target: TargetPolicy) -> dict[str, list[ListedBackup]]:
+        """Each target's backups. One that does not answer has none that is known; the one where new
+        ones go has to. Raises as Fleet.one does."""
+        found = {}
+        for one in keep.chosen(self.fleet, self.asked.to):
+            try:
+                found[one.name] = backup.at(self.fleet, one)
+            except errors.VirtError:
+                if one.name == target.name:
+                    raise
+        return found
+
+
+def _last(
+    listed: Mapping[str, Iterable[ListedBackup]], guest: facts.Guest, now_s: float
+) -> tuple[float, str]:
+    """(the age of a guest's last good backup at any of the targets, which it is)."""
+    found = [
+        (last[0], where, last[1].ident)
+        for where, several in listed.items()
+        if (last := age.newest(several, guest.uuid, now_s)) is not None
+    ]
+    if not found:
+        return math.inf, f"{guest.name} has no good backup"
+    age_s, where, ident = min(found)
+    return age_s, f"{guest.name} has the backup {ident} at {where}, {age_s / _HOUR_S:.1f} hours old"

@@ -1,0 +1,73 @@
+"""Guests as they were before a backup took their place, until somebody says that they may go: a
+file each, by the guest's UUID. Its disks are where they were."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+from saltvirt import errors, places
+from saltvirt.host import own_files
+from saltvirt.host.migration import move_journal
+from saltvirt.wire import Fact
+
+FOLDER = f"{places.STATE}/aside"
+
+
+@dataclass(frozen=True)
+class Aside(Fact):
+    """uuid, name: the guest's. backup: what took its place. definition: libvirt's, as it was, with
+    what is secret. made: the files that are disks now and were not then."""
+
+    uuid: str
+    name: str
+    backup: str
+    definition: str
+    made: tuple[str, ...]
+
+    @property
+    def tree(self) -> ElementTree.Element:
+        """The definition, parsed."""
+        return ElementTree.fromstring(self.definition)
+
+
+def keep(found: Aside) -> None:
+    """Puts it down, on the disk before this returns. Raises OperationFailed."""
+    with own_files.permitted():
+        os.makedirs(FOLDER, mode=0o700, exist_ok=True)
+        move_journal.put(_path(found.uuid), found)
+
+
+def forget(uuid: str) -> None:
+    """It is kept no more."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(_path(uuid))
+
+
+def of(uuid: str) -> Aside | None:
+    """What is kept of a guest, or None. Raises OperationFailed where that cannot be read."""
+    try:
+        found = move_journal.read(_path(uuid), Aside)
+        if found is not None and found.tree.tag != "domain":
+            raise errors.BadAnswer("it has no definition of a guest")
+        return found
+    except (errors.BadAnswer, ElementTree.ParseError) as exc:
+        raise errors.OperationFailed(
+            f"{_path(uuid)} cannot be read: {exc}; it says how a guest was before a backup took "
+            "its place: put it right, or away"
+        ) from exc
+
+
+def every() -> Iterator[Aside]:
+    """All that is kept here. Raises as ``of``."""
+    for uuid in move_journal.names(FOLDER):
+        found = of(uuid)
+        if found:
+            yield found
+
+
+def _path(uuid: str) -> str:
+    return os.path.join(FOLDER, f"{uuid}.json")

@@ -1,0 +1,76 @@
+"""A guest's checkpoints, from which backups take increments, and its snapshots.
+
+QEMU goes back to no snapshot while a disk's file has a bitmap, and ends when it is asked to; and
+what the disks hold then no bitmap tells of. libvirt takes no snapshot of a guest that is off and
+has checkpoints, though nothing of them is touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from saltvirt import errors, names
+from saltvirt.host.connection import libvirt
+from saltvirt.host.domain import checkpoints
+from saltvirt.host.storage import files
+from saltvirt.images import bitmaps
+
+
+@contextlib.contextmanager
+def aside(domain: libvirt.virDomain) -> Iterator[None]:
+    """For the block libvirt does not know the checkpoints of a guest that is off. Where this dies
+    in it the next backup is a whole one."""
+    if domain.isActive():
+        yield
+        return
+    there = checkpoints.texts(domain)
+    checkpoints.forget(domain)
+    try:
+        yield
+    finally:
+        refused = checkpoints.tell(domain, there)
+    for name, why in refused.items():
+        raise errors.OperationFailed(
+            f"libvirt does not take the checkpoint {name} of {domain.name()} back ({why}): its "
+            "next backup is a whole one"
+        )
+
+
+def remove(conn: libvirt.virConnect, domain: libvirt.virDomain) -> None:
+    """Takes away those that backups made, and their bitmaps: the next backup is a whole one.
+
+    Raises InvalidInput while something else has one, or where one cannot be taken away while the
+    guest runs.
+    """
+    there = checkpoints.every(domain)
+    foreign = [one.getName() for one in there if not _is_ours(one.getName())]
+    if foreign:
+        raise errors.InvalidInput(
+            f"{domain.name()} has checkpoints of others, and goes back to no snapshot before they "
+            f"are deleted: {', '.join(foreign)}"
+        )
+    for checkpoint in there:
+        checkpoints.delete(domain, checkpoint)  # a bitmap that stays is looked for below
+    for path in _disks(conn, domain):
+        for name in bitmaps.of(path):
+            if domain.isActive() or not _is_ours(name):
+                how = ": stop it first" if _is_ours(name) else ""
+                raise errors.InvalidInput(
+                    f"{path} has the bitmap {name}, with which {domain.name()} goes back to no "
+                    f"snapshot{how}"
+                )
+            bitmaps.remove(path, name)
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith(names.CHECKPOINT)
+
+
+def _disks(conn: libvirt.virConnect, domain: libvirt.virDomain) -> list[str]:
+    """The qcow2 files of its disks."""
+    found = []
+    for disk in files.trees(domain)[0].iterfind("devices/disk"):
+        if disk.get("device", "disk") == "disk" and files.format_of(disk) == bitmaps.QCOW2:
+            found += [path for path, _ in files.named(conn, disk)][:1]  # then what it stands on
+    return found

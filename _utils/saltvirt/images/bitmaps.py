@@ -1,0 +1,37 @@
+"""The bitmaps in a qcow2 file, which record what was written to it. Nobody else has it open."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from saltvirt.images import chain, confined
+
+_PATIENCE_S = 60
+QCOW2 = "qcow2"
+
+
+def of(where: str) -> dict[str, list[str]]:
+    """Name to its flags (``auto``: it records, ``in-use``: QEMU died over it, or has it). The file
+    may be in use. Raises OperationFailed."""
+    argv = ["qemu-img", "info", "-U", "--output=json", "-f", QCOW2, where]
+    reads, limits = chain.names(where, QCOW2), confined.Limits(_PATIENCE_S)
+    out = confined.run(argv, f"inspect {where}", reads=reads, limits=limits)
+    data: dict[str, Any] = json.loads(out).get("format-specific", {}).get("data", {})
+    return {one["name"]: one["flags"] for one in data.get("bitmaps", ())}
+
+
+def add(where: str, name: str) -> None:
+    """Adds one that records. Raises OperationFailed."""
+    _change("--add", where, name)
+
+
+def remove(where: str, name: str) -> None:
+    """Takes one away. Raises OperationFailed."""
+    _change("--remove", where, name)
+
+
+def _change(what: str, where: str, name: str) -> None:
+    argv = ["qemu-img", "bitmap", what, "-f", QCOW2, where, name]
+    limits = confined.Limits(_PATIENCE_S)
+    confined.run(argv, f"change bitmaps of {where}", writes=[where], limits=limits)

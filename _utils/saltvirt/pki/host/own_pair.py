@@ -1,0 +1,116 @@
+"""Keys of a machine's own, for another machine to which the master introduces it: each trusts the
+other's certificate because the master told it so, and no other one of the cloud opens anything.
+
+No authority of the cloud signs them: one that is made for a single certificate does, and its key
+is forgotten at once. So nobody else can ever have a certificate of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from saltvirt import units
+from saltvirt.errors import InvalidInput, PkiError
+from saltvirt.pki.authority.policy import valid_name
+from saltvirt.pki.common import certs, files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+AUTHORITY, CERTIFICATE, KEY = "ca-cert.pem", "client-cert.pem", "client-key.pem"
+# of one that is made for one conversation, and of one that a machine keeps
+ONCE_DAYS, KEPT_DAYS = 30, 3650
+_MOST = 8192
+
+
+@dataclass(frozen=True)
+class OwnPair:
+    """Three texts in PEM. authority: what the other side trusts."""
+
+    authority: str
+    certificate: str
+    key: str = field(repr=False)
+
+
+def made(host: str, purpose: str, days: int = ONCE_DAYS) -> OwnPair:
+    """A new one. host: the name by which the other side reaches it. purpose: certs.SERVER or
+    certs.CLIENT. Raises InvalidInput for a name that no certificate can have."""
+    if not valid_name(host):
+        raise InvalidInput(f"{units.shown(host)} is no DNS name or IP address for a certificate")
+    now, signing, key = certs.utcnow(), certs.new_key(), certs.new_key()
+    name = certs.subject(f"Salt Virt {host}"[:64])
+    authority = certs.self_signed(signing, name, days, now)
+    wanted = certs.Leaf(certs.subject(host), (host,), purpose, days)
+    cert = certs.leaf(key.public_key(), wanted, (authority, signing), now)
+    return OwnPair(
+        certs.cert_pem(authority).decode(), certs.cert_pem(cert).decode(),
+        certs.key_pem(key).decode(),
+    )  # fmt: skip
+
+
+def kept(folder: str, host: str) -> OwnPair:
+    """The machine's own, as a client: made when it is first asked for, and when less than a third
+    of its life is left. folder: root's alone. Raises PkiError."""
+    where = files.folder(folder)
+    with files.locked(where / ".lock"):
+        files.sweep(where)
+        found = _read(where)
+        if found is None:
+            found = made(host, certs.CLIENT, KEPT_DAYS)
+            files.write_all(
+                files.New(where / name, text.encode())
+                for name, text in zip(
+                    (AUTHORITY, CERTIFICATE, KEY),
+                    (found.authority, found.certificate, found.key),
+                    strict=True,
+                )
+            )
+        return found
+
+
+def _read(folder: Path) -> OwnPair | None:
+    """What is there; None where it is not whole, or too old."""
+    data = [files.read(folder / name) for name in (AUTHORITY, CERTIFICATE, KEY)]
+    try:
+        authority, cert = (certs.load_certs(pem)[0] for pem in data[:2])
+        key = certs.load_key(data[2])
+    except PkiError:
+        return None
+    fits = certs.belong_together(cert, key) and certs.signed_by(cert, authority)
+    if not fits or certs.due(cert, certs.utcnow()) or certs.wrong_now(cert):
+        return None
+    return OwnPair(*((pem or b"").decode() for pem in data))
+
+
+def authority(text: object, whose: str) -> str:
+    """The one certificate of an authority in a text that another machine told. whose: in the error.
+
+    Raises InvalidInput.
+    """
+    try:
+        if not isinstance(text, str) or len(text) > _MOST:
+            raise PkiError("no text")
+        [found] = certs.load_certs(text.encode())
+        if not certs.is_ca(found):
+            raise PkiError("of no authority")
+    except (PkiError, ValueError) as exc:
+        raise InvalidInput(f"{whose} is not the certificate of one authority ({exc})") from exc
+    return certs.cert_pem(found).decode()
+
+
+@contextlib.contextmanager
+def trusting(pair: OwnPair, told: object, whose: str) -> Iterator[str]:
+    """For the block a folder as libnbd and QEMU take it: of a client that trusts one server alone.
+    told: the server's authority. Raises InvalidInput."""
+    texts = {AUTHORITY: authority(told, whose), CERTIFICATE: pair.certificate, KEY: pair.key}
+    with tempfile.TemporaryDirectory(prefix="salt-virt-") as folder:
+        for name, text in texts.items():
+            path = os.path.join(folder, name)
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(text)
+        yield folder

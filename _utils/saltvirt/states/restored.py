@@ -1,0 +1,17 @@
+"""A guest that shall be there, by the master's runner: else it is made of a backup."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from saltvirt.states import on_master
+
+if TYPE_CHECKING:
+    from saltvirt.states.result import Answer, StateHost
+
+
+def restored(state: StateHost, name: str, /, of: str | None = None, **given: Any) -> Answer:
+    """See ``virt.restored``."""
+    asked = {word: value for word, value in given.items() if value is not None}
+    asked |= {"name": of, "new": name} if of not in (None, name) else {"name": name}
+    return on_master.told(state, name, "virt.backup_restore", {**asked, "missing": True})

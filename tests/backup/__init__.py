@@ -1,0 +1,1 @@
+"""Random steps for backups: README.md."""

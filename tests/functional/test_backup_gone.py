@@ -1,0 +1,94 @@
+"""A guest whose host is silent is restored elsewhere on a proof that it is off, and on nothing
+less."""
+
+import importlib.util
+import os
+import time
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt.fleet.answer import DOWN, Answer
+from saltvirt.ha.registry import FENCED, SUSPECTED, HostRecord, Registry
+from saltvirt.ha.view import MasterKept
+from saltvirt.hamaster import files, seen
+from saltvirt.operations import held
+from tests.functional.backed_up import Guest
+from tests.functional.cloud import Fleet
+from tests.functional.conftest import REPOSITORY, load
+
+pytestmark = pytest.mark.skipif(not os.path.exists("/usr/bin/qemu-img"), reason="no qemu-img")
+
+
+class Cloud(Fleet):
+    """hv1 had the guest and is silent; hv2 has the target, and answers."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def hosts(self, only=None):
+        return ["hv1", "hv2"]
+
+    def seen(self, hosts):
+        return {"hv2"} & set(hosts)
+
+    def ask(self, hosts, fun, kwarg=None, **options):
+        for host in hosts:
+            if host == "hv1":
+                yield Answer("hv1", error="no connection", kind=DOWN)
+                continue
+            for answer in super().ask([host], fun, kwarg):
+                yield replace(answer, host=host)
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """The verb with test=True, on a master whose high availability says this of hv1."""
+    guest = Guest(tmp_path / "target")
+    guest.back_up()
+    path = REPOSITORY / "_runners" / "virt_backup.py"
+    spec = importlib.util.spec_from_file_location("runner", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    fleet = Cloud(load("test:///default", lock=str(tmp_path / "lock")), tmp_path)
+    vault = {"host": "hv2", "folder": guest.target.folder.root}
+    fleet.opts["virt"] = {"backup": {"targets": {"vault": vault}}}
+    monkeypatch.setattr(module, "Fleet", lambda _opts: fleet)
+    module.__opts__, module.__salt__ = fleet.opts, {}
+
+    def call(state=None, works=True, **given):
+        if state:
+            fleet.opts["virt"]["ha"] = {"members": {"hv1": {}, "hv2": {}}}
+            kept = MasterKept(registry=Registry(hosts={"hv1": HostRecord(state, why="off")}))
+            files.write(seen.kept(fleet.opts), kept)
+            files.write(seen.path(fleet.opts), seen.EngineSeen(time.time(), "m"))
+            if works:
+                os.set_inheritable(held.take(seen.lock(fleet.opts), "the engine"), False)
+        return module.backup_restore("web1", test=True, **given)["data"]["web1"]
+
+    return call
+
+
+def test_silence_is_no_proof(run):
+    found = run(host="hv2")
+    assert found["result"] is False
+    assert "it may be on a host that does not answer: hv1" in found["comment"]
+
+
+@pytest.mark.parametrize(
+    ("state", "works", "done"),
+    [(FENCED, True, None), (SUSPECTED, True, False), (FENCED, False, False)],
+)
+def test_it_is_what_high_availability_has_proven(run, state, works, done):
+    found = run(state, works, host="hv2")
+    assert found["result"] is done, found
+    assert "on hv2 from 000001" in found["comment"] or done is False
+
+
+def test_the_operator_may_know(run):
+    assert run(host="hv2", name_is_free=True)["result"] is None

@@ -1,0 +1,207 @@
+"""Disks are shown by NBD over TLS to one machine alone: real certificates, QEMU's own programs."""
+
+import contextlib
+import json
+import os
+import socket
+import ssl
+import struct
+import subprocess
+import time
+
+import pytest
+
+pytest.importorskip("cryptography")
+
+from saltvirt import errors
+from saltvirt.backuphost import daemon, relay
+from saltvirt.pki.common import certs
+from saltvirt.pki.host import own_pair
+
+pytestmark = pytest.mark.skipif(
+    not os.path.exists("/usr/bin/qemu-storage-daemon"), reason="no qemu-storage-daemon"
+)
+HOST = "127.0.0.1"
+SIZE = 24 * 1024**2
+
+
+@pytest.fixture
+def disk(tmp_path):
+    path = tmp_path / "disk.raw"
+    path.write_bytes(os.urandom(SIZE))
+    return path
+
+
+@pytest.fixture
+def reader(tmp_path):
+    return own_pair.kept(str(tmp_path / "reader"), "reader")
+
+
+@pytest.fixture
+def shown(tmp_path, disk, reader):
+    """The relay before a disk, and the authority of what it shows."""
+    inner = str(tmp_path / "nbd")
+    server = daemon.begin([daemon.Shown(str(disk), "raw", "vda")], inner)
+    pair = own_pair.made(HOST, certs.SERVER)
+    credentials = relay.Credentials(pair.authority, pair.certificate, pair.key, reader.authority)
+    door = relay.begin(relay.Door(HOST, 20809, 200, credentials), inner)
+    yield door, pair.authority
+    door.end()
+    server.end()
+
+
+def qemu_img(folder, door, *words):
+    """qemu-img on what is shown, with a folder of certificates."""
+    credentials = {"qom-type": "tls-creds-x509", "id": "t", "dir": folder, "endpoint": "client",
+                   "sanity-check": False}  # fmt: skip
+    source = {"driver": "nbd", "export": "vda", "tls-creds": "t",
+              "server": {"type": "inet", "host": HOST, "port": str(door.port)}}  # fmt: skip
+    argv = ["qemu-img", words[0], "--object", json.dumps(credentials), *words[1:-1]]
+    argv += [f"json:{json.dumps(source)}", *words[-1:]] if words[-1] else [
+        f"json:{json.dumps(source)}"]  # fmt: skip
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_who_was_named_reads_it_all(shown, reader, disk, tmp_path):
+    door, authority = shown
+    copy = tmp_path / "copy.raw"
+    with own_pair.trusting(reader, authority, "shown") as folder:
+        done = qemu_img(folder, door, "convert", "-O", "raw", str(copy))
+        assert done.returncode == 0, done.stderr
+    assert copy.read_bytes() == disk.read_bytes()
+    assert not os.path.exists(folder)
+
+
+@pytest.mark.parametrize("who", ["another", "a server of the same side", "nobody"])
+def test_nobody_else_is_let_in(shown, reader, tmp_path, who):
+    """QEMU itself would let in a server's certificate of the authority that it trusts."""
+    door, authority = shown
+    other = own_pair.kept(str(tmp_path / "other"), "reader")
+    if who == "a server of the same side":
+        other = own_pair.made(HOST, certs.SERVER)
+    with own_pair.trusting(other, authority, "shown") as folder:
+        if who == "nobody":
+            os.unlink(f"{folder}/client-cert.pem")
+            os.unlink(f"{folder}/client-key.pem")
+        assert qemu_img(folder, door, "info", "").returncode
+    with own_pair.trusting(reader, authority, "shown") as folder:
+        assert qemu_img(folder, door, "info", "").returncode == 0
+
+
+def test_a_reader_is_not_deceived_by_another_server(shown, reader):
+    """Whoever took the address has no certificate that the reader was told of."""
+    door, _ = shown
+    another = own_pair.made(HOST, certs.SERVER)
+    with own_pair.trusting(reader, another.authority, "shown") as folder:
+        assert qemu_img(folder, door, "info", "").returncode
+
+
+@pytest.mark.parametrize("purpose", [certs.CLIENT, certs.SERVER])
+@pytest.mark.usefixtures("shown")
+def test_a_certificate_for_a_server_is_none_for_a_reader(tmp_path, purpose):
+    """Also of the authority that is trusted, were its key not forgotten."""
+    signing, key = certs.new_key(), certs.new_key()
+    now = certs.utcnow()
+    top = certs.self_signed(signing, certs.subject("top"), 10, now)
+    leaf = certs.Leaf(certs.subject("hv2"), ("hv2",), purpose, 10)
+    cert = certs.leaf(key.public_key(), leaf, (top, signing), now)
+    pair = own_pair.made(HOST, certs.SERVER)
+    told = certs.cert_pem(top).decode()
+    credentials = relay.Credentials(pair.authority, pair.certificate, pair.key, told)
+    door = relay.begin(relay.Door(HOST, 20809, 200, credentials), str(tmp_path / "nbd"))
+    try:
+        mine = own_pair.OwnPair(told, certs.cert_pem(cert).decode(), certs.key_pem(key).decode())
+        with own_pair.trusting(mine, pair.authority, "shown") as folder:
+            done = qemu_img(folder, door, "info", "")
+        assert (done.returncode == 0) is (purpose == certs.CLIENT), done
+    finally:
+        door.end()
+
+
+def test_what_is_said_before_tls_gets_no_further(shown):
+    """No option but TLS, none that is long, no plain reader; and others are served meanwhile."""
+    door, _ = shown
+    with socket.create_connection((HOST, door.port), timeout=10) as line:
+        assert line.recv(18)[:16] == b"NBDMAGICIHAVEOPT"
+        line.sendall(struct.pack(">I", 3) + struct.pack(">8sII", b"IHAVEOPT", 7, 4) + b"vda!")
+        reply = line.recv(20)
+        assert struct.unpack(">QIII", reply)[2] == 2**31 + 5  # TLS is required
+        line.sendall(struct.pack(">8sII", b"IHAVEOPT", 7, 2**31))
+        assert line.recv(1) == b""
+    done = subprocess.run(
+        ["qemu-img", "info", f"nbd://{HOST}:{door.port}/vda"],
+        capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode
+    assert not door.is_read
+
+
+def test_who_reads_is_known_and_is_shown_out_at_the_end(shown, reader):
+    door, authority = shown
+    context = ssl.create_default_context(cadata=authority)
+    with own_pair.trusting(reader, authority, "shown") as folder:
+        context.load_cert_chain(f"{folder}/client-cert.pem", f"{folder}/client-key.pem")
+    line = socket.create_connection((HOST, door.port), timeout=20)
+    line.recv(18)
+    line.sendall(struct.pack(">I", 3) + struct.pack(">8sII", b"IHAVEOPT", 5, 0))
+    assert struct.unpack(">QIII", line.recv(20))[2] == 1
+    with context.wrap_socket(line, server_hostname=HOST) as tls:
+        # NBD_OPT_LIST reaches the server behind
+        tls.sendall(struct.pack(">8sII", b"IHAVEOPT", 3, 0))
+        said = b""
+        while b"vda" not in said:
+            said += tls.recv(100)
+        assert door.is_read
+        door.end()
+        with contextlib.suppress(OSError):
+            assert tls.recv(1) == b""
+    for _ in range(100):
+        if not door.is_read:
+            break
+        time.sleep(0.1)
+    assert not door.is_read
+    with pytest.raises(OSError):
+        socket.create_connection((HOST, door.port), timeout=5)
+
+
+def test_when_all_ports_are_taken_it_says_so(shown):
+    door, _ = shown
+    pair = own_pair.made(HOST, certs.SERVER)
+    credentials = relay.Credentials(pair.authority, pair.certificate, pair.key, pair.authority)
+    with pytest.raises(errors.OperationFailed, match=f"the ports from {door.port} to {door.port}"):
+        relay.begin(relay.Door(HOST, door.port, 1, credentials), "/nowhere")
+
+
+def test_a_machine_keeps_its_own_and_makes_it_anew_when_it_is_spoiled(tmp_path):
+    folder = str(tmp_path / "own")
+    first = own_pair.kept(folder, "reader")
+    assert own_pair.kept(folder, "reader") == first
+    for name in (own_pair.KEY, own_pair.CERTIFICATE, own_pair.AUTHORITY):
+        path = os.path.join(folder, name)
+        assert os.stat(path).st_mode & 0o777 == 0o600
+        with open(path, "w", encoding="ascii") as file:
+            file.write("spoiled")
+        again = own_pair.kept(folder, "reader")
+        assert again != first
+        first = again
+    assert os.stat(folder).st_mode & 0o777 == 0o700
+
+
+def test_its_key_is_in_no_text_about_it(tmp_path):
+    pair = own_pair.made(HOST, certs.SERVER)
+    credentials = relay.Credentials(pair.authority, pair.certificate, pair.key, pair.authority)
+    for one in (pair, credentials, relay.Door(HOST, 1, 1, credentials)):
+        assert "PRIVATE" not in repr(one)
+
+
+@pytest.mark.parametrize("told", [None, 7, "", "x" * 9000, "leaf", "two", "\ud800"])
+def test_what_another_machine_tells_is_one_authority_or_refused(told):
+    pair = own_pair.made(HOST, certs.SERVER)
+    told = {"leaf": pair.certificate, "two": 2 * pair.authority}.get(told, told)
+    with pytest.raises(errors.InvalidInput, match="reader is not the certificate of one authority"):
+        own_pair.authority(told, "reader")
+
+
+def test_a_name_that_no_certificate_can_have_is_refused():
+    with pytest.raises(errors.InvalidInput, match="no DNS name"):
+        own_pair.made("hv 1", certs.SERVER)

@@ -1,0 +1,147 @@
+"""``virt.backup_due``: which guests are backed up, and which have a backup already."""
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.backupmaster import due
+from saltvirt.backups.answers import ListedBackup
+from saltvirt.operations.operation import Result
+from saltvirt.placement import facts
+
+NOW_S = 1_763_913_600  # 2025-11-23T16:00:00Z
+CONF = {"backup": {"targets": {"vault": {"host": "b1", "folder": "/srv/b"},
+                               "attic": {"folder": "/srv/a"}},
+                   "target": "vault"}}  # fmt: skip
+
+
+def backup(when, guest="web1", wrong=None, uuid=None):
+    return ListedBackup("000001-x", when=when, guest=guest, uuid=uuid or f"uuid-{guest}",
+                        wrong=wrong)  # fmt: skip
+
+
+class Cloud:
+    """listed: target to its backups, or the error of asking it. guests: of hv1. silent: hosts."""
+
+    def __init__(self):
+        self.opts = {"virt": CONF}
+        self.guests, self.listed, self.silent, self.made = ["web1", "web2"], {}, {}, []
+
+    def gather(self, _fleet):
+        there = tuple(facts.Guest(name, f"uuid-{name}") for name in self.guests)
+        new = facts.Guest("new", "uuid-new", creating=True)
+        return [facts.Host("hv1", 8, 2**24, guests=(*there, new))], self.silent
+
+    def at(self, _fleet, target):
+        found = self.listed.get(target.name, [])
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def due(self, guests="*", hours=24, to=None, at_once=4):
+        asked = due.DueRequest.parse(guests, hours, to, at_once)
+        return due.Due(self, asked, None, "ann", lambda: NOW_S)
+
+    def would(self, *words, **more):
+        return [one.about for one in self.due(*words, **more).check().parts if one.changes]
+
+
+@pytest.fixture
+def cloud(monkeypatch):
+    found = Cloud()
+
+    class Backup:
+        def __init__(self, fleet, name, to, report, by):
+            self.name, self.told = name, (name, to, by)
+
+        def run(self):
+            found.made.append(self.told)
+            if self.name == "web1":
+                raise errors.OperationFailed("the target is full")
+            return Result(self.name, "made", {"backup": "x"})
+
+    class Fleet:
+        def __init__(self, opts, like):
+            assert like is found
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+    monkeypatch.setattr(due.inventory, "gather", found.gather)
+    monkeypatch.setattr(due.backup, "at", found.at)
+    monkeypatch.setattr(due.backup, "Backup", Backup)
+    monkeypatch.setattr(due, "Fleet", Fleet)
+    return found
+
+
+def test_a_young_one_is_left_wherever_it_is(cloud):
+    cloud.listed = {"vault": [backup("2020-01-01T00:00:00Z")],
+                    "attic": [backup("2025-11-23T10:00:00Z")]}  # fmt: skip
+    assert cloud.would(hours=7) == ["web2"]
+    well = [one for one in cloud.due(hours=7).check().parts if not one.changes]
+    assert [one.comment for one in well] == ["web1 has the backup 000001-x at attic, 6.0 hours old"]
+    assert cloud.would(hours=6) == ["web1", "web2"]
+    assert cloud.would(hours=7, to="vault") == ["web1", "web2"]
+    assert cloud.would(hours=7, to="attic") == ["web2"]
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        backup("2025-11-22T15:59:59Z"),
+        backup("2025-11-23T15:00:00Z", wrong="vda: it is gone"),
+        backup("2099-01-01T00:00:00Z"),
+        backup(None),
+        backup("soon"),
+        backup("2025-11-23T15:00:00Z", uuid="of one that was there before"),
+        backup("2025-11-23T15:00:00Z", guest="web3"),
+    ],
+)
+def test_what_is_old_or_not_good_or_anothers_does_not_count(cloud, one):
+    cloud.listed = {"vault": [one]}
+    assert cloud.would() == ["web1", "web2"]
+
+
+def test_one_that_fails_hinders_no_other_and_is_no_success(cloud):
+    cloud.silent = {"hv2": "it is silent"}
+    web1, web2, hv2 = cloud.due(to="vault", at_once=1).run().parts
+    assert cloud.made == [("web1", "vault", "ann"), ("web2", "vault", "ann")]
+    assert (web1.comment, web1.complete) == ("the target is full", False)
+    assert (web2.changes, web2.complete) == ({"backup": "x"}, True)
+    assert hv2.about == "hv2" and "it is silent" in hv2.comment and not hv2.complete
+
+
+def test_by_patterns_of_names(cloud):
+    cloud.guests = ["db1", "web1", "web2"]
+    assert cloud.would("web*") == ["web1", "web2"]
+    assert cloud.would(["db1", "*2"]) == ["db1", "web2"]
+    with pytest.raises(errors.NotFound, match=r"there is no guest x\*, y"):
+        cloud.due(["x*", "y"]).run()
+
+
+def test_the_target_where_it_would_be_made_has_to_answer(cloud):
+    cloud.listed = {"attic": errors.ConnectionFailed("attic is silent")}
+    assert cloud.would() == ["web1", "web2"]
+    cloud.listed = {"vault": errors.ConnectionFailed("vault is silent")}
+    with pytest.raises(errors.ConnectionFailed, match="vault is silent"):
+        cloud.due().run()
+    assert cloud.made == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"guests": 7}, "guests must be a pattern"),
+        ({"guests": [None]}, "guests must be a pattern"),
+        ({"hours": "soon"}, "hours must be a number"),
+        ({"to": 7}, "to must be the name"),
+        ({"at_once": 0}, "at_once 0 must be at least 1"),
+    ],
+)
+def test_what_is_wrong_is_said(cloud, wrong, words):
+    with pytest.raises(errors.InvalidInput, match=words):
+        cloud.due(**wrong)
