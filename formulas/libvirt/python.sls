@@ -1,13 +1,9 @@
 {#- The binding belongs into the Python that runs the minion. A Salt of the distribution runs in the
     distribution's Python, whose binding is a package; any other Python needs one of its own.
     Salt Virt itself goes there where pillar names a wheel of it; otherwise it is synced. #}
-{%- from "libvirt/map.jinja" import libvirt with context %}
-{%- set python = grains.pythonexecutable %}
-{%- set onedir = "/opt/saltstack/salt/" %}
+{%- from "libvirt/map.jinja" import libvirt, python, pip, restart_minion with context %}
 {%- set has_binding = python ~ " -c 'import libvirt'" %}
 {%- set build = libvirt.python %}
-{#- salt-pip puts it where an update of Salt's packages leaves it #}
-{%- set pip = onedir ~ "salt-pip" if python.startswith(onedir) else python ~ " -m pip" %}
 {%- if build.manage and python.startswith("/usr/bin/") %}
 
 libvirt_python:
@@ -74,11 +70,9 @@ libvirt_salt_virt:
     - unless: {{ (installed ~ " | grep -qF " ~ (wanted | quote)) | yaml_dquote }}
     - reload_modules: true
 
-{#-   engines, and what the minion holds in memory, are of the time when it started. It is restarted
-      when this job has answered #}
 libvirt_minion_restarts:
   cmd.run:
-    - name: {{ ("systemd-run -q --collect sh -c \"timeout 600 tail --pid=$PPID -f /dev/null; systemctl try-restart " ~ build.service ~ "\"") | yaml_dquote }}
+    - name: {{ restart_minion | yaml_dquote }}
     - order: last
     - onchanges:
       - cmd: libvirt_salt_virt

@@ -38,8 +38,8 @@ class Reading:
         return self.state not in ("shutdown", "crashed")
 
 
-def _kinds() -> int:
-    """All but those of the disks."""
+def kinds() -> int:
+    """What libvirt is asked for: all but the disks."""
     return (
         libvirt.VIR_DOMAIN_STATS_STATE
         | libvirt.VIR_DOMAIN_STATS_CPU_TOTAL
@@ -84,7 +84,7 @@ def read_all(conn: libvirt.virConnect, with_xml: bool = True) -> dict[str, Readi
     job) gives what it can without being waited for; one that vanishes meanwhile, or cannot be read,
     has an ``error``.
     """
-    found = _readings(conn, conn.getAllDomainStats(_kinds(), _NOWAIT), with_xml)
+    found = _readings(conn, conn.getAllDomainStats(kinds(), _NOWAIT), with_xml)
     return {r.name: r for r in sorted(found, key=lambda r: r.name)}
 
 
@@ -102,7 +102,7 @@ def _readings(
 
 def read_one(conn: libvirt.virConnect, name: str, with_xml: bool = True) -> Reading:
     """The Reading of one domain. Raises NotFound."""
-    pairs = conn.domainListGetStats([lookup.lookup(conn, name)], _kinds(), _NOWAIT)
+    pairs = conn.domainListGetStats([lookup.lookup(conn, name)], kinds(), _NOWAIT)
     return _readings(conn, pairs, with_xml)[0]
 
 

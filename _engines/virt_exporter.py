@@ -1,0 +1,108 @@
+"""
+The engine that serves metrics to Prometheus: on a hypervisor those of its guests and its own, on a
+master what no single host knows. See docs/metrics.md.
+
+In the configuration of a minion, or of a master:
+
+.. code-block:: yaml
+
+    engines:
+      - virt_exporter
+
+With options:
+
+.. code-block:: yaml
+
+    engines:
+      - virt_exporter:
+          address: 10.0.0.11   # default: 127.0.0.1, which only this machine reaches
+          port: 9177           # default: 9177, of a master 9178
+          tls: true            # by the hypervisor's own certificate; default: false
+          every_s: 60          # how often it looks at room, images, certificates and the like;
+                               # default: 60, of a master, which asks all hosts, 300
+
+It is a process beside the minion's own, which it never keeps waiting. Everybody who reaches the
+port may read.
+
+:depends: prometheus_client in Salt's own Python; on a hypervisor libvirt-python, too
+"""
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import salt.loader
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+
+from saltvirt import errors
+from saltvirt.metricserve import options, serve, text
+from saltvirt.metricserve.look import Look
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__, __salt__
+
+log = logging.getLogger(__name__)
+
+__virtualname__ = "virt_exporter"
+
+_HOST_PORT, _MASTER_PORT = 9177, 9178
+_HOST_S, _MASTER_S = 60, 300
+# Salt begins an engine that ended again, at once
+_PAUSE_S = 10
+
+
+def __virtual__():
+    try:
+        text.require_library()
+    except errors.Unsupported as exc:
+        return False, str(exc)
+    return __virtualname__
+
+
+def start(address="127.0.0.1", port=None, tls=False, every_s=None):
+    """
+    Serves until it is ended.
+
+    :param address: IP address to listen on
+    :param port: TCP port; default 9177, of a master 9178
+    :param tls: True to serve by TLS, with the hypervisor's own certificate
+    :param every_s: how often it looks at what takes longer, in seconds; default 60, of a master 300
+    """
+    master = __opts__.get("__role") == "master"
+    port = (_MASTER_PORT if master else _HOST_PORT) if port is None else port
+    every_s = (_MASTER_S if master else _HOST_S) if every_s is None else every_s
+    try:
+        asked = options.checked(address, port, tls, every_s)
+        (_of_master if master else _of_host)(asked)
+    except errors.VirtError as exc:
+        log.error("%s", exc.text)
+        time.sleep(_PAUSE_S)
+
+
+def _of_host(asked):
+    from saltvirt.metricshost.serve import Host  # noqa: PLC0415 - a master has no libvirt
+    from saltvirt.pki.host import layout, validity  # noqa: PLC0415
+
+    get, stop = __salt__["config.get"], threading.Event()
+    host = Host(get, __opts__["id"], lambda: validity.here(__opts__["id"]), stop)
+    key, certificate = layout.by_use(layout.places("/etc/pki"))["server"]
+    pair = (str(certificate.path), str(key.path)) if asked.tls else None
+    serve.run(asked, {"host": host.name}, (host.now, host.looks(asked.every_s)), stop, pair)
+
+
+def _of_master(asked):
+    from saltvirt.metricsmaster import read  # noqa: PLC0415 - a hypervisor needs none of it
+
+    if asked.tls:
+        raise errors.InvalidInput(
+            "the engine virt_exporter: a master has no certificate for tls: let it listen on "
+            "127.0.0.1, behind a proxy that has one"
+        )
+    opts = dict(__opts__)
+    reads = read.reads(opts, salt.loader.runner(opts))
+    looks = {part: Look(found, asked.every_s, part) for part, found in reads.items()}
+    serve.run(asked, {}, (lambda: iter(()), looks), threading.Event())

@@ -1,0 +1,51 @@
+"""
+Metrics of a hypervisor and its guests, for Prometheus: docs/metrics.md.
+
+:depends: libvirt-python and prometheus_client in Salt's own Python
+"""
+
+import threading
+from typing import TYPE_CHECKING
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+
+from saltvirt.metricserve import source
+from saltvirt.metricshost.serve import Host
+from saltvirt.pki.host import validity
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__, __salt__
+
+__virtualname__ = "virt"
+
+
+def __virtual__():
+    return __virtualname__
+
+
+def metrics(path=None):
+    """
+    What the engine ``virt_exporter`` would serve of this hypervisor now, as text: for a text file
+    collector such as that of Prometheus' node exporter, where no engine shall listen.
+
+    A libvirt that does not answer is no error: ``saltvirt_libvirt_up`` is 0 then.
+
+    :param path: of a file, which must end with ``.prom``: it is written there, whole or not at all
+
+    :return: text in Prometheus' format; or the path
+
+    :raises InvalidInput: the path is none of such a file
+    :raises Unsupported: ``prometheus_client`` is missing, and how to install it
+    :raises OperationFailed: the file cannot be written
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' virt.metrics path=/var/lib/prometheus/node-exporter/salt-virt.prom
+    """
+    name = __opts__["id"]
+    host = Host(__salt__["config.get"], name, lambda: validity.here(name), threading.Event())
+    return source.once({"host": name}, host.now, host.looks(0), path)

@@ -1,0 +1,46 @@
+"""
+Metrics of what only the master knows, for Prometheus: docs/metrics.md.
+
+:depends: prometheus_client in Salt's own Python
+"""
+
+from typing import TYPE_CHECKING
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+
+from saltvirt.metricserve import source, text
+from saltvirt.metricserve.look import Look
+from saltvirt.metricsmaster import read
+from saltvirt.operations import result
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__, __salt__
+
+__virtualname__ = "virt"
+
+
+def __virtual__():
+    return __virtualname__
+
+
+@result.reporting
+def metrics(path=None):
+    """
+    What the engine ``virt_exporter`` of this master would serve now: for a text file collector such
+    as that of Prometheus' node exporter, where no engine shall listen. All hosts are asked.
+
+    :param path: of a file, which must end with ``.prom``: it is written there, whole or not at all
+
+    :return: under ``metrics`` a text in Prometheus' format; or the path
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.metrics path=/var/lib/prometheus/node-exporter/salt-virt.prom
+    """
+    text.require_library()
+    looks = {part: Look(found, 0, part) for part, found in read.reads(__opts__, __salt__).items()}
+    return {"metrics": source.once({}, lambda: iter(()), looks, path)}

@@ -1,0 +1,42 @@
+"""A metric with all its samples, as every way to write it down needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+# what all names begin with
+PREFIX = "saltvirt_"
+GAUGE, COUNTER = "gauge", "counter"
+
+# name of a label to its value, which may be any text
+Labels = dict[str, str]
+
+
+class Sample(NamedTuple):
+    """One number. labels: together there once in a Family."""
+
+    labels: Labels
+    value: float
+
+
+@dataclass(frozen=True)
+class Family:
+    """name: without ``saltvirt_``, and of a counter without ``_total``. kind: GAUGE or COUNTER.
+    says: for people, one sentence."""
+
+    name: str
+    kind: str
+    says: str
+    samples: Iterable[Sample]
+
+
+def gauge(name: str, says: str, samples: Iterable[Sample]) -> Family:
+    """A Family of numbers that go up and down."""
+    return Family(name, GAUGE, says, samples)
+
+
+def one(name: str, says: str, labels: Labels, value: float) -> Family:
+    """A gauge with one sample."""
+    return Family(name, GAUGE, says, [Sample(labels, value)])

@@ -1,0 +1,1 @@
+"""Metrics written down, and served."""

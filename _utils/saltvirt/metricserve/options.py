@@ -1,0 +1,43 @@
+"""What the engine is told in the configuration."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+from saltvirt import errors, units
+
+_PORTS = 65535
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """address: to listen on. port: TCP. tls: whether by TLS. every_s: how often it looks at what is
+    not read for each who asks."""
+
+    address: str
+    port: int
+    tls: bool
+    every_s: float
+
+
+def checked(address: object, port: object, tls: object, every_s: object) -> ServeOptions:
+    """The ServeOptions. Raises InvalidInput, in one line."""
+    try:
+        found = ipaddress.ip_address(address if isinstance(address, str) else "")
+    except ValueError:
+        raise _wrong("address", address, "an IP address, such as 127.0.0.1") from None
+    if not isinstance(port, int) or isinstance(port, bool) or not 1 <= port <= _PORTS:
+        raise _wrong("port", port, f"a whole number from 1 to {_PORTS}")
+    if not isinstance(tls, bool):
+        raise _wrong("tls", tls, "True or False")
+    fits = isinstance(every_s, (int, float)) and not isinstance(every_s, bool)
+    if not fits or not 1 <= every_s <= 24 * 3600:  # type: ignore[operator]
+        raise _wrong("every_s", every_s, "seconds, from 1 to 86400")
+    return ServeOptions(str(found), port, tls, float(every_s))  # type: ignore[arg-type]
+
+
+def _wrong(name: str, value: object, wanted: str) -> errors.InvalidInput:
+    return errors.InvalidInput(
+        f"the engine virt_exporter: {name} must be {wanted}, not {units.shown(value)}"
+    )

@@ -1,0 +1,37 @@
+"""The exporter, until it is stopped."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+
+from saltvirt.metrics.family import Family, Labels
+from saltvirt.metricserve import source
+from saltvirt.metricserve.look import Look
+from saltvirt.metricserve.options import ServeOptions
+from saltvirt.metricserve.server import PATH, Exporter, TlsPair
+
+log = logging.getLogger(__name__)
+
+
+def run(
+    options: ServeOptions,
+    labels: Labels,
+    sources: tuple[Callable[[], Iterator[Family]], Mapping[str, Look[list[Family]]]],
+    stop: threading.Event,
+    tls: TlsPair | None = None,
+) -> None:
+    """sources: ``now`` and ``looks`` of :func:`source.families`. Raises as Exporter does."""
+    now, looks = sources
+    gc.freeze()  # a collection would write to all that is shared with the minion
+    with Exporter(
+        options.address, options.port, lambda: source.families(labels, now, looks), tls
+    ) as exporter:
+        for look in looks.values():
+            look.begin(stop)
+        threading.Thread(target=exporter.serve_forever, daemon=True).start()
+        log.info("metrics: %s port %s, %s", options.address, options.port, PATH)
+        stop.wait()
+        exporter.shutdown()

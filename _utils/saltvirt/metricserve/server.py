@@ -1,0 +1,129 @@
+"""A small web server for ``/metrics``, and nothing else."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from saltvirt import errors
+from saltvirt.metrics.family import Family
+from saltvirt.metricserve import text
+
+log = logging.getLogger(__name__)
+
+PATH = "/metrics"
+# so many are answered at once, and who says nothing for so long is not answered any more
+_AT_ONCE, _SILENT_S = 8, 10
+
+# (file of the certificate, file of its key)
+TlsPair = tuple[str, str]
+
+
+class Exporter(ThreadingHTTPServer):
+    """Serves what ``read`` gives. tls: the files are read anew when they were replaced.
+
+    Raises OperationFailed, in one line, for an address that it cannot have, and for TLS' files.
+    """
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        read: Callable[[], Iterable[Family]],
+        tls: TlsPair | None = None,
+    ) -> None:
+        self.read, self.tls = read, tls
+        self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._room = threading.BoundedSemaphore(_AT_ONCE)
+        self._context: tuple[object, ssl.SSLContext] | None = None
+        if tls:
+            self._tls_context(tls)
+        try:
+            super().__init__((address, port), _Handler)
+        except (OSError, OverflowError) as exc:
+            raise errors.OperationFailed(
+                f"metrics: cannot listen on {address} port {port}: {exc}"
+            ) from exc
+
+    def _tls_context(self, tls: TlsPair) -> ssl.SSLContext:
+        try:
+            stamp = [os.stat(path).st_mtime_ns for path in tls]
+            if self._context is None or self._context[0] != stamp:
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                context.minimum_version = ssl.TLSVersion.TLSv1_2
+                context.load_cert_chain(*tls)
+                self._context = stamp, context
+        except (OSError, ssl.SSLError) as exc:
+            raise errors.OperationFailed(f"metrics: TLS by {' and '.join(tls)}: {exc}") from exc
+        return self._context[1]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """In a thread, when there is one left."""
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """TLS' handshake is in here: who does not end it hinders nobody."""
+        try:
+            request.settimeout(_SILENT_S)
+            if self.tls:
+                context = self._tls_context(self.tls)
+                request = context.wrap_socket(request, server_side=True)
+            super().process_request_thread(request, client_address)
+        except (OSError, errors.VirtError) as exc:
+            log.debug("metrics: %s: %s", client_address, exc)
+            self.shutdown_request(request)
+        finally:
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Who went away is no error of ours."""
+        log.debug("metrics: %s", client_address, exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers one who asks."""
+
+    timeout = _SILENT_S
+    server: Exporter
+
+    def version_string(self) -> str:
+        return "Salt Virt"
+
+    def do_GET(self) -> None:
+        if self.path.partition("?")[0] != PATH:
+            self.send_error(HTTPStatus.NOT_FOUND, f"the metrics are at {PATH}")
+            return
+        kind, pieces = text.written(self.server.read(), self.headers.get("Accept", ""))
+        packed = "gzip" in self.headers.get("Accept-Encoding", "")
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", kind)
+        if packed:
+            self.send_header("Content-Encoding", "gzip")
+        self.end_headers()
+        self._send(pieces, packed)
+
+    def _send(self, pieces: Iterator[bytes], packed: bool) -> None:
+        if not packed:
+            for piece in pieces:
+                self.wfile.write(piece)
+            return
+        with gzip.GzipFile(fileobj=self.wfile, mode="wb", compresslevel=1) as file:
+            for piece in pieces:
+                file.write(piece)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        log.debug("metrics: %s %s", self.client_address, format % args)

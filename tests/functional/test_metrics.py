@@ -1,0 +1,356 @@
+"""The exporter as it runs: over HTTP and TLS, of a libvirtd of our own."""
+
+import contextlib
+import gzip
+import json
+import re
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+pytest.importorskip("libvirt")
+pytest.importorskip("prometheus_client")
+
+from saltvirt import errors, settings
+from saltvirt.metrics import family
+from saltvirt.metricserve import server, source
+from saltvirt.metricserve.look import Look
+from saltvirt.metricshost import read
+from saltvirt.metricshost.serve import Host
+from saltvirt.pki.authority import ca
+from saltvirt.pki.authority import policy as certificates
+from saltvirt.pki.authority.store import Store
+from tests.clock import until
+from tests.functional.conftest import REPOSITORY
+from tests.functional.daemon import Daemon, libvirtd  # noqa: F401 - a fixture
+from tests.unit.test_metrics import parsed, value
+
+DOMAIN = """<domain type='qemu'><name>{name}</name><memory>65536</memory><vcpu>2</vcpu>
+<os><type arch='x86_64'>hvm</type></os><devices>{devices}</devices></domain>"""
+HOSTILE = '"q} 1 \\n & ünï'
+
+
+def config(uri, tmp_path, **more):
+    told = {"virt:connection:uri": uri, "virt:images": str(tmp_path / "images"),
+            "virt:connection:timeout": 5, **more}  # fmt: skip
+    return lambda key, default=None: told.get(key, default)
+
+
+def host(uri, tmp_path, stop=None, **more):
+    return Host(config(uri, tmp_path, **more), "hv1", dict, stop or threading.Event())
+
+
+def found(one):
+    looks = one.looks(60)
+    for look in looks.values():
+        look.look()
+    return parsed(source.families({"host": one.name}, one.now, looks))
+
+
+@pytest.fixture
+def domains(libvirtd):  # noqa: F811
+    """Defines and starts guests of the daemon; they are gone after the test."""
+    import libvirt
+
+    conn = libvirt.open(libvirtd.uri)
+    made = []
+
+    def make(name, devices="", start=False):
+        dom = conn.defineXML(DOMAIN.format(name=name, devices=devices))
+        made.append(dom)
+        if start:
+            dom.create()
+        return dom
+
+    yield make
+    for dom in made:
+        with contextlib.suppress(libvirt.libvirtError):
+            dom.destroy()
+        dom.undefine()
+    conn.close()
+
+
+def escaped(text):
+    return text.replace("&", "&amp;").replace('"', "&quot;")
+
+
+def test_guests_of_a_real_libvirt(libvirtd, domains, tmp_path):  # noqa: F811
+    disk = tmp_path / "d.raw"
+    disk.write_bytes(b"\0" * 1024**2)
+    device = f"<disk type='file'><source file='{disk}'/><target dev='vda' bus='virtio'/></disk>"
+    running = domains("metrics1", device, start=True)
+    off = domains(escaped(HOSTILE))
+    said = found(host(libvirtd.uri, tmp_path))
+    assert value(said, "libvirt_up", host="hv1") == 1
+    uuid = running.UUIDString()
+    assert value(said, "guest_state", guest="metrics1", uuid=uuid, state="running") == 1
+    assert value(said, "guest_state", guest=HOSTILE, uuid=off.UUIDString(), state="shutdown") == 1
+    assert value(said, "guest_cpu_seconds_total", guest="metrics1") > 0
+    assert value(said, "guest_memory_bytes", guest="metrics1") == 64 * 1024**2
+    assert value(said, "guest_memory_resident_bytes", guest="metrics1") > 0
+    assert value(said, "guest_disk_capacity_bytes", guest="metrics1", device="vda") == 1024**2
+    assert value(said, "host_vcpus_promised", host="hv1") == 4
+    assert value(said, "look_up", part="room") == value(said, "look_up", part="files") == 1
+    assert value(said, "image_cache_images") == 0
+
+
+def test_one_bulk_call_with_no_wait(libvirtd, domains, tmp_path, monkeypatch):  # noqa: F811
+    import libvirt
+
+    domains("metrics2")
+    calls = []
+    whole = libvirt.virConnect.getAllDomainStats
+
+    def counted(conn, stats=0, flags=0):
+        calls.append(flags)
+        return whole(conn, stats, flags)
+
+    monkeypatch.setattr(libvirt.virConnect, "getAllDomainStats", counted)
+    monkeypatch.setattr(libvirt.virDomain, "XMLDesc", None)
+    assert read.of_guests(settings.Connection(libvirtd.uri), "hv1")
+    assert calls == [libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT]
+
+
+def test_a_guest_that_hangs_delays_nobodys_series(libvirtd, domains, tmp_path):  # noqa: F811
+    """Its QEMU is stopped, and another client waits for it in libvirt."""
+    import libvirt
+
+    hung, well = domains("metrics3", start=True), domains("metrics4", start=True)
+    pid = subprocess.run(
+        ["pgrep", "-f", "guest=metrics3,"], capture_output=True, text=True, check=True
+    ).stdout.split()[0]
+    subprocess.run(["kill", "-STOP", pid], check=True)
+    other = libvirt.open(libvirtd.uri)
+    waits = threading.Thread(target=lambda: other.lookupByName("metrics3").memoryStats())
+    waits.start()
+    try:
+        one = host(libvirtd.uri, tmp_path)
+        for _ in range(3):
+            said = parsed(one.now())
+            assert value(said, "libvirt_up") == 1
+            assert value(said, "guest_memory_bytes", guest="metrics4") == 64 * 1024**2
+            assert value(said, "guest_state", guest="metrics3", state="running") == 1
+        assert waits.is_alive()
+    finally:
+        subprocess.run(["kill", "-CONT", pid], check=True)
+        waits.join()
+        other.close()
+    assert (hung.isActive(), well.isActive()) == (1, 1)
+
+
+def test_a_libvirt_that_is_gone_or_hangs_is_0_and_the_rest_is_there(tmp_path):
+    one = host(f"qemu+unix:///system?socket={tmp_path}/none", tmp_path)
+    said = found(one)
+    assert value(said, "libvirt_up", host="hv1") == 0
+    assert value(said, "look_up", part="room") == 0
+    assert value(said, "look_up", part="files") == 1
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(f"{tmp_path}/deaf")
+        deaf.listen(9)
+        one = host(f"qemu+unix:///system?socket={tmp_path}/deaf", tmp_path,
+                   **{"virt:connection:timeout": 1})  # fmt: skip
+        assert value(parsed(one.now()), "libvirt_up") == 0
+
+
+def test_it_comes_back_with_libvirt(tmp_path):
+    pytest.importorskip("libvirt")
+    daemon = Daemon()
+    try:
+        daemon.wait()
+        one = host(daemon.uri, tmp_path)
+        assert value(parsed(one.now()), "libvirt_up") == 1
+    finally:
+        daemon.stop()
+    assert value(parsed(one.now()), "libvirt_up") == 0
+
+
+def test_where_storage_is_silent_disks_on_it_are_left_out(libvirtd, domains, tmp_path, monkeypatch):  # noqa: F811
+    disk = tmp_path / "d.raw"
+    disk.write_bytes(b"\0" * 1024**2)
+    domains("metrics5", f"<disk type='file'><source file='{disk}'/><target dev='vda'/></disk>",
+            start=True)  # fmt: skip
+    monkeypatch.setattr(read, "_all_storage_answers", lambda: False)
+    said = parsed(host(libvirtd.uri, tmp_path).now())
+    assert value(said, "guest_disk_capacity_bytes", guest="metrics5") == 1024**2
+    monkeypatch.setattr(read.stats.answers, "disks", lambda *_: False)
+    said = parsed(host(libvirtd.uri, tmp_path).now())
+    assert value(said, "guest_memory_bytes", guest="metrics5") == 64 * 1024**2
+    assert "saltvirt_guest_disk_capacity_bytes" not in said
+
+
+def test_another_library_on_disk_ends_it(monkeypatch, tmp_path):
+    import saltvirt
+
+    stop = threading.Event()
+    one = host("test:///default", tmp_path, stop)
+    monkeypatch.setattr(saltvirt, "stale", lambda: True)
+    assert value(parsed(one.now()), "libvirt_up") == 0
+    assert stop.is_set()
+    again = threading.Event()
+    Look(one.reads["room"], 60, "room").begin(again)
+    assert again.wait(60)
+
+
+@contextlib.contextmanager
+def served(families=(), tls=None):
+    with server.Exporter("127.0.0.1", 0, lambda: iter(families), tls) as one:
+        thread = threading.Thread(target=one.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield one
+        finally:
+            one.shutdown()
+            thread.join()
+
+
+def get(one, path="/metrics", scheme="http", context=None, **headers):
+    asked = urllib.request.Request(f"{scheme}://127.0.0.1:{one.server_address[1]}{path}")
+    for name, text in headers.items():
+        asked.add_header(name.replace("_", "-"), text)
+    return urllib.request.urlopen(asked, timeout=30, context=context)
+
+
+NUMBERS = [family.one("n", "A number.", {"guest": HOSTILE}, 1)]
+
+
+def test_http():
+    with served(NUMBERS) as one:
+        plain = get(one)
+        assert plain.headers["Content-Type"].startswith("text/plain")
+        assert b"saltvirt_n" in plain.read()
+        packed = get(one, Accept_Encoding="gzip", Accept="application/openmetrics-text")
+        assert packed.headers["Content-Type"].startswith("application/openmetrics-text")
+        assert gzip.decompress(packed.read()).endswith(b"# EOF\n")
+        with pytest.raises(urllib.error.HTTPError) as exc:
+            get(one, "/etc/passwd")
+        assert exc.value.code == 404
+
+
+def test_who_says_nothing_hinders_nobody_and_too_many_are_sent_away():
+    with served(NUMBERS) as one, contextlib.ExitStack() as several:
+        at = ("127.0.0.1", one.server_address[1])
+        for _ in range(server._AT_ONCE - 1):
+            several.enter_context(socket.create_connection(at))
+        assert b"saltvirt_n" in get(one).read()
+        silent = [several.enter_context(socket.create_connection(at)) for _ in range(20)]
+        for each in silent:
+            each.settimeout(60)
+        assert silent[-1].recv(1) == b""
+
+
+def test_an_address_that_is_taken_is_one_line():
+    with served() as one, pytest.raises(errors.OperationFailed, match="cannot listen on") as exc:
+        server.Exporter("127.0.0.1", one.server_address[1], list)
+    assert "\n" not in str(exc.value)
+    with pytest.raises(errors.OperationFailed, match="TLS by /none and /none"):
+        server.Exporter("127.0.0.1", 0, list, ("/none", "/none"))
+
+
+def certificate(folder, name):
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+         "-nodes", "-days", "2", "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1",
+         "-keyout", f"{folder}/key", "-out", f"{folder}/cert"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+
+
+def test_tls_reads_a_certificate_that_was_renewed(tmp_path):
+    tls = f"{tmp_path}/cert", f"{tmp_path}/key"
+    certificate(tmp_path, "first")
+    with served(NUMBERS, tls) as one:
+        for name in ("first", "second"):
+            certificate(tmp_path, name)
+            trusted = ssl.create_default_context(cafile=tls[0])
+            assert b"saltvirt_n" in get(one, scheme="https", context=trusted).read()
+        with pytest.raises((urllib.error.URLError, ConnectionError, OSError)):
+            get(one)
+        with socket.create_connection(("127.0.0.1", one.server_address[1])):
+            trusted = ssl.create_default_context(cafile=tls[0])
+            assert b"saltvirt_n" in get(one, scheme="https", context=trusted).read()
+
+
+ENGINE = """
+import json, logging, sys
+import salt.config, salt.loader
+role, root, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+opts = getattr(salt.config, f"{role}_config")(None)
+opts.update(
+    id="hv1", __role=role, cachedir=f"{root}/cache", pki_dir=f"{root}/pki", sock_dir=f"{root}/sock",
+    grains={"id": "hv1", "kernel": "Linux"}, extension_modules="", file_client="local",
+    module_dirs=["_modules"], engines_dirs=["_engines"], runner_dirs=["_runners"],
+    virt={"connection": {"uri": "test:///default"}, "images": f"{root}/images"},
+)
+if role == "master":
+    opts["virt"] = {"hosts": "nobody"}
+functions = salt.loader.minion_mods(opts) if role == "minion" else {}
+engines = salt.loader.engines(opts, functions, salt.loader.runner(opts), {})
+logging.getLogger().addHandler(logging.StreamHandler())
+engines["virt_exporter.start"](**options)
+"""
+
+
+@contextlib.contextmanager
+def engine(role, root, **options):
+    """The engine as Salt's loader has it. Yields its port and what it has said."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    said = root / "said"
+    argv = [sys.executable, "-c", ENGINE, role, str(root), json.dumps({"port": port, **options})]
+    with open(said, "wb") as log, subprocess.Popen(
+        argv, cwd=REPOSITORY, stdout=log, stderr=log,
+        env={"PYTHONPATH": f"{REPOSITORY}:{REPOSITORY}/_utils", "HOME": str(root)},
+    ) as process:  # fmt: skip
+        try:
+            yield port, said
+        finally:
+            process.kill()
+
+
+def exported(port, said, wanted):
+    """The samples of an engine, once it has one of that name."""
+    url = f"http://127.0.0.1:{port}/metrics"
+    asked = urllib.request.Request(url, headers={"Accept": "application/openmetrics-text"})
+
+    def there():
+        with contextlib.suppress(OSError), urllib.request.urlopen(asked, timeout=30) as answer:
+            text = answer.read().decode()
+            return text if wanted in text else None
+        return None
+
+    return until(there, f"{wanted}: {said.read_text()}", 60)
+
+
+def test_the_engine_on_a_hypervisor(tmp_path):
+    with engine("minion", tmp_path, every_s=1) as (port, said):
+        text = exported(port, said, "\nsaltvirt_host_vcpus_promised{")
+    assert 'saltvirt_libvirt_up{host="hv1"} 1.0' in text
+    assert 'guest="test"' in text and 'state="running"' in text
+    assert 'saltvirt_look_up{host="hv1",part="files"} 1.0' in text
+
+
+def test_the_engine_on_a_master(tmp_path):
+    (tmp_path / "pki/minions").mkdir(parents=True)
+    rules = certificates.policy(settings.of_master({}))
+    ca.ensure(Store(str(tmp_path / "pki")), rules)
+    with engine("master", tmp_path, every_s=1) as (port, said):
+        text = exported(port, said, "\nsaltvirt_authority_up{")
+    assert 'saltvirt_authority_up{authority="libvirt"} 1.0' in text
+    [end] = re.findall(r'\nsaltvirt_authority_not_after_timestamp_seconds.*"libvirt"} (.*)', text)
+    assert float(end) > time.time() + 86400
+    assert "\nsaltvirt_ha_armed" not in text  # it is not configured
+    assert 'saltvirt_look_up{part="hosts"} 1.0' not in text  # no master runs that could ask
+
+
+def test_a_wrong_option_of_the_engine_is_one_line(tmp_path):
+    with engine("minion", tmp_path, address="everywhere") as (_port, said):
+        line = until(lambda: said.read_text("utf-8"), "a line", 60)
+    assert "virt_exporter: address must be an IP address" in line
+    assert "Traceback" not in line
