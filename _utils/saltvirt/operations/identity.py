@@ -14,7 +14,17 @@ from saltvirt.fleet.answer import DOWN
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
-from saltvirt.operations import away, find, hints, inventory, keepers, lock, purge, unique
+from saltvirt.operations import (
+    away,
+    find,
+    hints,
+    inventory,
+    keepers,
+    lock,
+    purge,
+    reserved,
+    unique,
+)
 from saltvirt.operations.begun import Begun
 from saltvirt.operations.init import deliver, handed_in, naming_what_stays
 from saltvirt.operations.operation import Checked, Reasons, Result
@@ -207,23 +217,37 @@ class Rename(_NewName):
 
 
 class Clone(_NewName):
-    """Copies a guest that is off, on its host. start: whether to start the copy."""
+    """Copies a guest that is off, on its host. start: whether to start the copy. keeper: whose room
+    the copy leaves free, but by overcommit."""
 
     function = "virt.clone"
 
-    def __init__(self, *args: Any, start: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        start: bool = False,
+        keeper: keepers.Keeper | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
-        self.start = start
+        self.start, self.keeper = start, None if self.options.get("overcommit") else keeper
+
+    def _spares(self, host: str) -> str:
+        """What the copy would break and is only said. Raises Refused."""
+        runs = bool(self.start or self.options.get("autostart"))
+        return reserved.on_its_host(self.keeper, self.fleet, host, self.name, self.new, runs)
 
     def _planned(self, host: str, plan: dict[str, Any]) -> Checked:
         comment = f"{self.name} would be copied to {self.new} on {host}"
+        comment = "; ".join(filter(None, (comment, self._spares(host))))
         return Checked(self.new, comment, {"created": plan}, {"host": host})
 
     def run(self) -> Result:
-        """Raises NotFound, InvalidInput, AlreadyExists, KeyRefused, OperationFailed."""
+        """Raises NotFound, InvalidInput, AlreadyExists, KeyRefused, OperationFailed, Refused."""
         fleet, report, new = self.fleet, self.report, self.new
         with self._both():
             host, asked, _ = self._look(Reasons(first=True))
+            warning = self._spares(host)
             asked = {**asked, "start": False, "approve_key": True}
             asked, hidden = secret.split(asked)
             undo = Revert()
@@ -240,6 +264,7 @@ class Clone(_NewName):
                 state = deliver(fleet, report, host, new, start_by=by)
                 undo.success()
         comment = f"{new}, a copy of {self.name}, is {state} on {host}"
+        comment = "; ".join(filter(None, (comment, warning)))
         return Result(new, comment, {"created": made.to_answer()}, {"host": host, "state": state})
 
     def _asked(self, host: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from saltvirt import errors, names
 from saltvirt.answers.power import Power
 from saltvirt.fleet.answer import DOWN
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import alone, begun, find, hints, keepers
+from saltvirt.operations import alone, begun, find, hints, keepers, reserved
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.placement import account, policy
 
@@ -127,7 +127,7 @@ class Lifecycle:
 
     A guest that already is as wanted is left alone. wait_s: how many seconds the guest's own system
     may take. options: more arguments of the host's ``virt.start``. host: where it is and nowhere
-    else, though not every host answers.
+    else, though not every host answers. keeper: whose room a start leaves free, but by overcommit.
     """
 
     def __init__(
@@ -138,9 +138,12 @@ class Lifecycle:
         wait_s: float = 0,
         options: dict[str, Any] | None = None,
         host: str | None = None,
+        keeper: keepers.Keeper | None = None,
     ) -> None:
         self.fleet, self.name, self.verb = fleet, str(name), verb
         self.wait_s, self.options, self.host = wait_s, options or {}, host
+        starts = verb == "start" and not self.options.get("overcommit")
+        self.keeper, self._warning = keeper if starts else None, ""
 
     def check(self) -> Checked:
         """What state it would have; of a start also whether its host would admit it."""
@@ -153,16 +156,18 @@ class Lifecycle:
                 asked = {**_start(self.fleet, name, self.options), "test": True}
                 with reasons:
                     self.fleet.one(found.host, "virt.start", asked)
+                with reasons:
+                    self._spares(found.host)
             reasons.hold()
             more = {"host": found.host, "state": found.before}
             if self._is_done(found):
                 return Checked(name, self._already(found), more=more, nothing=True)
-            words = f"{name} on {found.host} would be {VERBS[self.verb].done}"
+            words = self._warned(f"{name} on {found.host} would be {VERBS[self.verb].done}")
             return Checked(name, words, _changes(found), more)
         return reasons.checked(name)
 
     def run(self) -> Result:
-        """Raises NotFound, InvalidInput, OperationFailed, NoRoom."""
+        """Raises NotFound, InvalidInput, OperationFailed, NoRoom, Refused."""
         name = names.guest(self.name)
         keepers.refuse(self.fleet.opts, name)
         done = self._where_last_seen(name) if _one_will_do(self.verb, self.host) else None
@@ -171,6 +176,7 @@ class Lifecycle:
         found = _of_all(self.fleet, name, self.verb, self.host, Reasons(first=True))
         if self._is_done(found):
             return self._done(found)
+        self._spares(found.host)
         asked = self._asked(name)
         said = self.fleet.one(found.host, "virt.power", asked, long=True)
         told = Power.from_answer(said, found.host)
@@ -229,8 +235,15 @@ class Lifecycle:
         more = {"host": found.host, "state": found.after}
         if self._is_done(found):
             return Result(self.name, self._already(found), more=more)
-        words = f"{self.name} on {found.host} was {VERBS[self.verb].done}"
+        words = self._warned(f"{self.name} on {found.host} was {VERBS[self.verb].done}")
         return Result(self.name, words, _changes(found), more)
+
+    def _spares(self, host: str) -> None:
+        """Raises Refused where it would take room that is kept."""
+        self._warning = reserved.on_its_host(self.keeper, self.fleet, host, self.name)
+
+    def _warned(self, words: str) -> str:
+        return "; ".join(filter(None, (words, self._warning)))
 
     def _is_done(self, found: PowerPlan) -> bool:
         return found.nothing and self.verb != "reset"

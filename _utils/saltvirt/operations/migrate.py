@@ -559,8 +559,10 @@ def _sentence(name: str, source: str, target: str, done: Recovered) -> str:
         text += f" over {done.transport}"
         text += f" in {done.time_ms / 1000:.1f} s" if done.time_ms is not None else ""
         text += f"; downtime {done.downtime_ms} ms" if done.downtime_ms is not None else ""
-    left = "; ".join(f"{path} was left on {source}: {why}" for path, why in done.kept.items())
-    return f"{text}; {left}" if left else text
+    left = [f"{path} was left on {source}: {why}" for path, why in done.kept.items()]
+    lost = (done.checkpoints_lost or {}).items()
+    left += [f"checkpoint {one} is not known on {target}: {why}" for one, why in lost]
+    return "; ".join([text, *left])
 
 
 def mover(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from saltvirt import errors, plain, units
+from saltvirt.operations import allowed
 
 OUTPUTTER = "virt_query"
 
@@ -48,17 +49,18 @@ def failed(about: str, comment: str) -> Answer:
 
 def _fits(
     function: Callable[..., Answer], args: Sequence[Any], kwargs: Answer, several: str | None
-) -> None:
-    """Raises InvalidInput when a call lacks an argument, has one too many, or one that must be a
-    name is none. several: the argument that may also be a list of names."""
+) -> inspect.BoundArguments:
+    """The arguments of a call. Raises InvalidInput when it lacks one, has one too many, or one that
+    must be a name is none. several: the argument that may also be a list of names."""
     takes = inspect.signature(function)
     try:
-        given = takes.bind(*args, **kwargs).arguments
+        bound = takes.bind(*args, **kwargs)
     except TypeError as exc:
         name = function.__name__
         raise errors.InvalidInput(
             f"virt.{name}: {exc}; its manual: salt-run -d virt.{name}"
         ) from exc
+    given = bound.arguments
     for word in sorted(given.keys() & _NAMES):
         value, needed = given[word], takes.parameters[word].default is inspect.Parameter.empty
         # YAML reads a name of digits as a number
@@ -66,10 +68,12 @@ def _fits(
         fits |= word == several and isinstance(value, list)
         if not fits or (needed and value in (None, "")):
             raise errors.InvalidInput(f"{word} must be a name, not {units.shown(value)}")
+    return bound
 
 
 def reporting(function: Callable[..., Answer]) -> Callable[..., Answer]:
-    """A runner's function whose errors become one line and the exit code 1.
+    """A runner's function whose errors become one line and the exit code 1, and which is called
+    for those alone who may, see operations.allowed.
 
     The first argument, or ``name`` or ``host``, says what the line is about.
     """
@@ -87,8 +91,9 @@ def _reporting(function: Callable[..., Answer], several: str | None) -> Callable
         about = args[0] if args else kwargs.get("name") or kwargs.get("host") or "virt"
         about = plain.line(units.shown(about) if not isinstance(about, str) else about)
         try:
-            _fits(function, args, kwargs, several)
-            return shown(function(*args, **kwargs))
+            given = _fits(function, args, kwargs, several)
+            # Salt puts the user into the namespace of what it calls: this one
+            return shown(allowed.answer(function, given, globals().get("__user__")))
         except errors.VirtError as exc:
             log.info("virt.%s: %s", function.__name__, exc.text)
             return shown(failed(about, exc.text))

@@ -1,0 +1,377 @@
+"""The one place that all verbs of the runner pass: is whoever asks allowed to? See docs/rights.md.
+
+Those who have the master (fleet.asker) are not limited. For a user who was authenticated
+``virt:rights`` holds: what is not granted there is denied, and a guest to which the user may do
+nothing is not there: all hosts are asked what they have, whatever the name is, and one answer is
+made of what the user sees in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from saltvirt import errors, names, plain, settings, units
+from saltvirt.fleet import asker
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations import inventory, owners
+from saltvirt.placement import facts
+from saltvirt.rights import grants, verbs
+from saltvirt.rights.grants import Amount, Known
+
+TAG = "salt/virt/rights/denied"
+# what an error of a host says of other guests
+_OTHERS = re.compile(r"\b(used|needed) by .*", re.DOTALL)
+# what virt.query has of a host beside its guests
+_OF_HOST = ("freecpu", "freemem", "node_info")
+# names of snapshots and targets, as users may give them: they become parts of names of files
+_TEXTS = {"snapshot", "names", "to"}
+_TEXT = re.compile("[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+# arguments of virt.init that are a number or a text for users, never a description; and True or
+# False
+_NUMBERS = ("cpu", "mem", "image", "nic", "disk")
+_SWITCHES = ("seed", "install", "start", "enable_vnc", "enable_qcow")
+
+Answer = dict[str, Any]
+
+log = logging.getLogger(__name__)
+
+
+def answer(
+    function: Callable[..., Answer], given: inspect.BoundArguments, injected: object
+) -> Answer:
+    """What a function of the runner gives back, when whoever asks may call it so.
+
+    injected: what Salt has put into ``__user__``. Raises Denied, NotFound, and as the function
+    does.
+    """
+    opts = function.__globals__.get("__opts__") or {}
+    if not grants.configured(opts):
+        return function(*given.args, **given.kwargs)
+    verb = function.__name__
+    try:
+        user = asker.of(opts, injected)
+    except errors.Denied as exc:
+        with Fleet(opts) as fleet:
+            _tell(fleet, "", verb, "", exc)
+        raise
+    if user is None:
+        return function(*given.args, **given.kwargs)
+    return _Limited(opts, user, function, given).answer()
+
+
+def _tell(fleet: Fleet, user: str, verb: str, about: str, why: errors.VirtError) -> None:
+    told = {"user": user, "verb": verb, "guest": about, "message": why.text}
+    fleet.tell(TAG, {word: plain.line(text) for word, text in told.items()})
+
+
+@dataclass(frozen=True)
+class _Guest:
+    """A guest where a host has it."""
+
+    known: Known
+    facts: facts.Guest
+
+
+@dataclass(frozen=True)
+class _Cloud:
+    """What all hosts have said. hosts: host to its guests by name."""
+
+    hosts: dict[str, dict[str, _Guest]]
+    unreachable: tuple[str, ...]
+
+    def of(self, name: str) -> list[Known]:
+        """The guest, on each host that has it."""
+        return [guests[name].known for guests in self.hosts.values() if name in guests]
+
+    def missing(self, name: str) -> errors.NotFound:
+        """The error for a guest that is not there, or is not to be seen."""
+        text = f"no guest {name!r} on any hypervisor"
+        if self.unreachable:
+            text += f" that answered (not: {', '.join(self.unreachable)})"
+        return errors.NotFound(text)
+
+
+class _Limited:
+    """One call by a user who has rights, and no others."""
+
+    def __init__(
+        self,
+        opts: Mapping[str, Any],
+        user: str,
+        function: Callable[..., Answer],
+        given: inspect.BoundArguments,
+    ) -> None:
+        self.opts, self.user, self.verb = dict(opts), user, function.__name__
+        self._function, self._given = function, given
+
+    def answer(self) -> Answer:
+        """As the function, or Denied, NotFound, and an event of it."""
+        with Fleet(self.opts) as fleet, contextlib.ExitStack() as stack:
+            try:
+                self._own = self._rights()
+                call = self._admitted(fleet, stack)
+            except errors.VirtError as exc:
+                _tell(fleet, self.user, self.verb, self._about(), exc)
+                raise
+            fleet.rest()
+            try:
+                return call()
+            except errors.VirtError as exc:
+                raise type(exc)(_without_others(exc.text)) from exc
+            except Exception as exc:  # what it says may be of somebody else's guest
+                log.exception("virt.%s", self.verb)
+                raise errors.OperationFailed(
+                    "internal error: the master's log has a traceback; please report it"
+                ) from exc
+
+    def _about(self) -> str:
+        name = self._given.arguments.get("name") or self._given.arguments.get("host") or ""
+        return name if isinstance(name, str) else units.shown(name)
+
+    def _rights(self) -> grants.Own:
+        try:
+            rights = grants.read(self.opts)
+        except errors.InvalidInput as exc:
+            raise errors.Denied(
+                "nothing is allowed to anybody: the master's virt:rights has an error; salt-run "
+                "virt.owners shows it to its operator"
+            ) from exc
+        return rights.of(self.user, asker.groups(self.opts, rights.eauth, self.user))
+
+    def _denied(self, why: str = "") -> errors.Denied:
+        return errors.Denied(f"{self.user} may not call virt.{self.verb}{why}")
+
+    def _admitted(self, fleet: Fleet, stack: contextlib.ExitStack) -> Callable[[], Answer]:
+        """What to call. Raises Denied, NotFound, InvalidInput, OperationFailed."""
+        rule = verbs.RULES.get(self.verb)
+        if rule is None or not self._own.may_at_all(self.verb):
+            raise self._denied()
+        everywhere = self._own.everywhere(self.verb)
+        if everywhere and rule.scope != verbs.MAKING:
+            return self._call
+        if rule.scope == verbs.CLOUD:
+            raise self._denied()
+        if not everywhere:
+            self._refuse_others(rule)
+        if rule.scope == verbs.MAKING:
+            return self._making(fleet, stack, everywhere)
+        seen = self._look(fleet)
+        if rule.scope == verbs.LISTING:
+            return lambda: self._narrow(self._call(), seen)
+        name = self._name("name", names.there)
+        self._admit(seen, name)
+        if "new" in self._given.arguments:
+            self._admit_name(seen, self._name("new", names.guest))
+        return lambda: _without_others(self._call())
+
+    def _call(self) -> Answer:
+        return self._function(*self._given.args, **self._given.kwargs)
+
+    def _refuse_others(self, rule: verbs.Rule) -> None:
+        """Raises Denied for an argument that is not for users."""
+        given, extra = self._given.arguments, {}
+        for parameter in self._given.signature.parameters.values():
+            if parameter.kind is parameter.VAR_KEYWORD and parameter.name in given:
+                extra = settings.given(given[parameter.name])
+                given = {word: one for word, one in given.items() if word != parameter.name}
+                self._given.arguments[parameter.name] = extra
+        for word in sorted({*given, *extra} - rule.takes):
+            raise self._denied(f" with {plain.line(word)}")
+        for word in sorted(_TEXTS & given.keys()):
+            value = given[word]
+            for one in value if isinstance(value, (list, tuple)) else [value]:
+                if one is not None and not _TEXT.fullmatch(str(one)):
+                    raise self._denied(f" with {word}={units.shown(one)}")
+
+    def _name(self, word: str, fits: Callable[[object], str]) -> str:
+        """The name that was given, which from here on is what the function gets."""
+        name = self._given.arguments[word] = fits(str(self._given.arguments[word]))
+        return name
+
+    def _look(self, fleet: Fleet, guest: dict[str, Any] | None = None) -> _Cloud:
+        """What all hosts have, whatever was asked for."""
+        self._hosts, unreachable = inventory.gather(fleet, guest=guest, patient=guest is not None)
+        hosts = {
+            host.name: {
+                one.name: _Guest(Known(one.name, owners.of(self.opts, one.uuid)), one)
+                for one in host.guests
+            }
+            for host in self._hosts
+        }
+        return _Cloud(hosts, tuple(sorted(unreachable)))
+
+    def _admit(self, seen: _Cloud, name: str) -> None:
+        """Raises NotFound where the user does not see it on each host that has it, Denied where
+        this verb is not the user's."""
+        found = seen.of(name)
+        if not found or not all(map(self._own.sees, found)):
+            raise seen.missing(name)
+        if not all(self._own.may(self.verb, one) for one in found):
+            raise self._denied(f" of {name}")
+
+    def _admit_name(self, seen: _Cloud, name: str) -> None:
+        """Raises Denied where no guest of the user may be called so, AlreadyExists where it is
+        somebody else's."""
+        if not self._own.may_name(self.verb, name):
+            raise self._denied(f" for a guest {name}")
+        if not all(map(self._own.sees, seen.of(name))):
+            raise errors.AlreadyExists(f"the name {name} is not free")
+
+    def _narrow(self, told: Answer, seen: _Cloud) -> Answer:
+        """What a listing has of the guests that the user may see."""
+        may = {
+            host: {name for name, one in guests.items() if self._own.may(self.verb, one.known)}
+            for host, guests in seen.hosts.items()
+        }
+        return {
+            host: about if host == "retcode" else _of_host(about, may.get(host, set()))
+            for host, about in told.items()
+        }
+
+    def _making(
+        self, fleet: Fleet, stack: contextlib.ExitStack, everywhere: bool
+    ) -> Callable[[], Answer]:
+        """The call that makes guests, within the quota; they are the user's afterwards."""
+        whole = self._whole()
+        if not everywhere:
+            self._refuse_what(whole)
+        with owners.one_at_a_time(self.opts):
+            under_way = owners.being_made(self.opts)
+            seen = self._look(fleet, self._as_asked(whole))
+            if not everywhere:
+                for name in whole["name"]:
+                    self._admit_name(seen, name)
+            each = self._takes(seen)
+            self._refuse_more(seen, under_way, each, len(whole["name"]))
+            mine = {
+                name: owners.Making(self.user, each.vcpus or 0, each.memory_kib or 0,
+                                    each.disk_bytes or 0)
+                for name in whole["name"]
+            }  # fmt: skip
+            if any(name in under_way for name in mine):
+                raise errors.AlreadyExists("one of the names is not free: it is being made")
+            stack.enter_context(owners.making(self.opts, mine))
+        return lambda: self._made(fleet, seen, list(mine))
+
+    def _whole(self) -> dict[str, Any]:
+        """The arguments of virt.init by name, what it adds itself among them."""
+        self._given.apply_defaults()
+        found = dict(self._given.arguments)
+        found.update(settings.given(found.pop("kwargs", {})))
+        several = names.several(found["name"])
+        found["name"] = [names.guest(str(found["name"]))] if several is None else several
+        return found
+
+    def _refuse_what(self, whole: dict[str, Any]) -> None:
+        """Raises Denied for guests that the user may not have made."""
+        for words, kinds in (_NUMBERS, (str, int, float)), (_SWITCHES, (bool,)):
+            for word in words:
+                if not isinstance(whole[word], kinds):
+                    raise self._denied(f" with {word}={units.shown(whole[word])}")
+        image, profiles = str(whole["image"]), [str(whole["nic"]), str(whole["disk"])]
+        for name in whole["name"]:
+            if not self._own.may_name(self.verb, name):
+                raise self._denied(f" for a guest {name}")
+            if not self._own.may_make(name, image, profiles):
+                made_of = f"{image} with disk={profiles[1]} nic={profiles[0]}"
+                raise self._denied(f" for a guest {name} of {made_of}")
+
+    def _as_asked(self, whole: dict[str, Any]) -> dict[str, Any]:
+        """The arguments by which hosts say what one of them takes."""
+        words = ("cpu", "mem", "image", "hypervisor", "nic", "disk", "enable_qcow", "seed")
+        return {"name": whole["name"][0], **{word: whole[word] for word in words}}
+
+    def _takes(self, seen: _Cloud) -> Amount:
+        """The most that one guest takes of any host. Raises Refused where none can say."""
+        found = [
+            (needs.vcpus, max(needs.memory_kib, needs.max_memory_kib),
+             needs.disk_bytes + sum(needs.pools.values()) + sum(d.size_bytes for d in needs.disks))
+            for needs in (host.needs for host in self._hosts) if needs and not needs.problem
+        ]  # fmt: skip
+        if self._own.quota.unlimited:
+            return Amount(1, 0, 0, 0)
+        if not found:
+            raise errors.Refused("no host can say what the guest would take")
+        return Amount(1, *(max(column) for column in zip(*found, strict=True)))
+
+    def _refuse_more(
+        self, seen: _Cloud, under_way: dict[str, owners.Making], each: Amount, count: int
+    ) -> None:
+        """Raises Denied for more than the quota."""
+        if self._own.quota.unlimited:
+            return
+        if seen.unreachable:
+            raise errors.Refused(
+                f"what {self.user} has is not known while hosts do not answer: "
+                f"{', '.join(seen.unreachable)}"
+            )
+        has = {
+            one.facts.uuid: Amount(
+                1, one.facts.vcpus, max(one.facts.memory_kib, one.facts.max_memory_kib),
+                sum(disk.size_bytes for disk in one.facts.disks),
+            )
+            for guests in seen.hosts.values() for one in guests.values()
+            if one.known.owner == self.user
+        }  # fmt: skip
+        owned = {
+            name for guests in seen.hosts.values() for name, one in guests.items()
+            if one.known.owner == self.user
+        }  # fmt: skip
+        coming = [
+            one.amount() for name, one in under_way.items()
+            if one.owner == self.user and name not in owned
+        ]  # fmt: skip
+        used = _sum([*has.values(), *coming])
+        why = grants.over(self._own.quota, used, _sum([each] * count))
+        if why:
+            raise errors.Denied(f"the quota of {self.user} does not allow it: {why}")
+
+    def _made(self, fleet: Fleet, before: _Cloud, wanted: list[str]) -> Answer:
+        """Calls the function. What it has made under names that were free is the user's."""
+        told = self._call()
+        made = {
+            name for name in wanted
+            if not before.of(name) and (told.get(name) or {}).get("result") is True
+        }  # fmt: skip
+        for guests in self._look(fleet).hosts.values() if made else ():
+            for name in made & guests.keys():
+                owners.give(self.opts, guests[name].facts.uuid, name, self.user)
+        found: Answer = _without_others(told)
+        return found
+
+
+def _sum(amounts: list[Amount]) -> Amount:
+    return Amount(*(
+        sum(getattr(one, what) or 0 for one in amounts)
+        for what in ("guests", "vcpus", "memory_kib", "disk_bytes")
+    ))  # fmt: skip
+
+
+def _of_host(about: Any, may: set[str]) -> Any:
+    """What one host has in virt.list, or in virt.query, of the guests with these names."""
+    if not isinstance(about, dict) or "error" in about:
+        return {"error": "it does not answer as it should"}
+    if "vm_info" in about:
+        guests = {name: one for name, one in about["vm_info"].items() if name in may}
+        return {**{word: about[word] for word in _OF_HOST if word in about}, "vm_info": guests}
+    states = {
+        state: [name for name in found if name in may]
+        for state, found in about.items()
+        if isinstance(found, list)
+    }
+    return {state: found for state, found in states.items() if found}
+
+
+def _without_others(told: Any) -> Any:
+    """An answer in which no other guest is named as the user of a disk."""
+    if isinstance(told, dict):
+        return {word: _without_others(one) for word, one in told.items()}
+    if isinstance(told, (list, tuple)):
+        return [_without_others(one) for one in told]
+    return _OTHERS.sub(r"\1 by somebody", told) if isinstance(told, str) else told

@@ -1,0 +1,137 @@
+"""Who has deployed which guest: the master's own record, a file for each UUID that libvirt gave.
+
+A host's word makes nobody an owner, and neither does a guest's record there, which whoever uses
+libvirt may change. So it follows the guest to other hosts and other names, and stays when it is
+purged: one that is made again from a backup, as itself, has the owner that it had.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import uuid as uuids
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from saltvirt import errors
+from saltvirt.fleet import private
+from saltvirt.operations import held
+from saltvirt.rights.grants import Amount
+from saltvirt.wire import Fact
+
+
+@dataclass(frozen=True)
+class Owner(Fact):
+    """Of one guest. guest: its name when it was given."""
+
+    owner: str
+    guest: str
+
+
+@dataclass(frozen=True)
+class Making(Fact):
+    """A guest that a user is having made."""
+
+    owner: str
+    vcpus: int
+    memory_kib: int
+    disk_bytes: int
+
+    def amount(self) -> Amount:
+        """What it will take."""
+        return Amount(1, self.vcpus, self.memory_kib, self.disk_bytes)
+
+
+def _folder(opts: held.Opts) -> Path:
+    return Path(opts["pki_dir"]) / "virtowners"
+
+
+def _making(opts: held.Opts) -> Path:
+    return Path(opts["cachedir"]) / "virt" / "rights" / "making"
+
+
+def _path(opts: held.Opts, uuid: str) -> Path | None:
+    """The file of a guest; None for what is no UUID, whoever said it."""
+    try:
+        return _folder(opts) / str(uuids.UUID(uuid))
+    except ValueError:
+        return None
+
+
+def of(opts: held.Opts, uuid: str) -> str | None:
+    """The owner of the guest with that UUID, or None. Raises BadAnswer for a file that is damaged:
+    nobody is taken for its owner."""
+    path = _path(opts, uuid)
+    if path is None:
+        return None
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    try:
+        return Owner.from_answer(json.loads(text), str(path)).owner
+    except (ValueError, RecursionError) as exc:
+        raise errors.BadAnswer(f"{path} is damaged: remove it, and name the owner again") from exc
+
+
+def give(opts: held.Opts, uuid: str, guest: str, owner: str | None) -> None:
+    """The guest is this user's from now on; None: nobody's. Raises OperationFailed."""
+    path = _path(opts, uuid)
+    if path is None:
+        raise errors.OperationFailed(f"{guest} has no UUID that can be written down: {uuid!r}")
+    if owner is None:
+        path.unlink(missing_ok=True)
+    else:
+        private.write(str(path), json.dumps(Owner(owner, guest).to_answer()))
+
+
+@contextlib.contextmanager
+def one_at_a_time(opts: held.Opts) -> Iterator[None]:
+    """Around the look at what is there and what is being made, and making(). Raises OperationFailed
+    when others take too long."""
+    path = _making(opts).parent / "lock"
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    what = "a look at what users have"
+    handle = held.wait(opts, lambda: held.take(path, what), lambda: held.owner(path))
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def making(opts: held.Opts, wanted: dict[str, Making]) -> Iterator[None]:
+    """Around the making of guests, name to Making: they count until it ends, also when its process
+    dies. To be entered in one_at_a_time()."""
+    folder, handles = _making(opts), []
+    try:
+        for name, one in wanted.items():
+            text = json.dumps(one.to_answer())
+            handles.append(private.write_locked(str(folder / name), text))
+        yield
+    finally:
+        for name in wanted:
+            (folder / name).unlink(missing_ok=True)
+        for handle in handles:
+            os.close(handle)
+
+
+def being_made(opts: held.Opts) -> dict[str, Making]:
+    """Name to Making, of all that users are having made now. To be called in one_at_a_time()."""
+    found: dict[str, Making] = {}
+    folder = _making(opts)
+    names: list[str] = []
+    with contextlib.suppress(FileNotFoundError):
+        names = sorted(os.listdir(folder))
+    for name in names:
+        path = folder / name
+        if not held.is_taken(path):  # its process has died
+            path.unlink(missing_ok=True)
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            data: Any = json.loads(path.read_text(encoding="utf-8"))
+            found[name] = Making.from_answer(data, str(path))
+    return found

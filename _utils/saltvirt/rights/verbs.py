@@ -1,0 +1,68 @@
+"""What each verb of the runner acts on, and what a limited user may say to it.
+
+A verb that is not here is denied to every limited user.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# what a verb acts on: one guest by its name; it tells of all guests; it makes some; all the rest
+GUEST, LISTING, MAKING, CLOUD = "guest", "listing", "making", "cloud"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """scope: what it acts on. takes: the arguments that a limited user may give; the others are for
+    those who answer for the whole cloud."""
+
+    scope: str
+    takes: frozenset[str] = frozenset()
+
+
+def _rule(scope: str, takes: str = "") -> Rule:
+    return Rule(scope, frozenset(takes.split()))
+
+
+_GUEST, _CLOUD = _rule(GUEST, "name test"), _rule(CLOUD)
+
+RULES = {
+    "list": _rule(LISTING, "host hyper quiet"), "query": _rule(LISTING, "host quiet"),
+    "where": _rule(GUEST, "name"), "vm_info": _rule(GUEST, "name quiet"),
+    "start": _GUEST, "shutdown": _rule(GUEST, "name test timeout"),
+    "stop": _rule(GUEST, "name test timeout"), "force_off": _GUEST, "pause": _GUEST,
+    "resume": _GUEST, "reset": _GUEST, "snapshot": _rule(GUEST, "name snapshot test"),
+    "revert": _rule(GUEST, "name snapshot cleanup test"),
+    "delete_snapshots": _rule(GUEST, "name names all children test"),
+    "backup": _rule(GUEST, "name to whole test"),
+    "purge": _rule(GUEST, "name delete_key test"), "rename": _rule(GUEST, "name new test"),
+    "init": _rule(
+        MAKING,
+        "name cpu mem image host seed nic install start disk enable_vnc enable_qcow at_once test",
+    ),
+    **dict.fromkeys(
+        (
+            "host_info", "versions", "next_host", "explain", "capacity", "clone", "deployed",
+            "authorize", "seed_eject", "migrate", "migratable", "migrate_abort", "migrate_recover",
+            "migrate_unfinished", "evacuate", "restore", "rebalance", "repair", "started",
+            "backups", "backup_due", "backup_restore", "backup_confirm", "backup_undo",
+            "backup_prune", "backup_verify", "backup_ls", "backup_get",
+            "metrics", "certs", "revoke", "rotate_ca",
+            "ha_enable", "ha_disable", "ha_ignore", "ha_move", "ha_setup", "ha_rule",
+            "ha_arm", "ha_disarm", "ha_confirm_off", "ha_status", "ha_simulate", "fence", "own",
+            "owners",
+        ),
+        _CLOUD,
+    ),
+}  # fmt: skip
+
+# who may do one of these to a guest sees that it is there
+SEEING = frozenset(verb for verb, rule in RULES.items() if rule.scope in (GUEST, LISTING))
+
+_READ = frozenset({"list", "query", "where", "vm_info"})
+_USE = _READ | {
+    "start", "shutdown", "stop", "force_off", "pause", "resume", "reset", "snapshot", "revert",
+    "delete_snapshots", "backup",
+}  # fmt: skip
+# words of virt:rights that stand for several verbs
+SETS = {"read": _READ, "use": _USE, "manage": _USE | {"init", "purge", "rename"}}

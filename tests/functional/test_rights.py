@@ -1,0 +1,397 @@
+"""The runner's real verbs as a limited user calls them, in a cloud of two hosts that answer as real
+ones do: another's guest is neither seen nor changed, and no verb has a way around the check."""
+
+import importlib.util
+import json
+import os
+import random
+import re
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+
+import salt.config
+import salt.utils.event
+
+from saltvirt.fleet import target
+from saltvirt.operations import allowed, held, lock, owners, result, unique, wait
+from saltvirt.rights import verbs
+from tests.clock import Clock
+from tests.functional import test_hostile_answers as fakes
+from tests.functional.conftest import REPOSITORY
+from tests.functional.test_keys import pairs  # noqa: F401
+
+RUNNERS = sorted((REPOSITORY / "_runners").glob("*.py"))
+CALLS = int(os.environ.get("RIGHTS_CALLS") or (10_000 if os.environ.get("SLOW") else 2_000))
+SEED = os.environ.get("RIGHTS_SEED", "18")
+OWNERS = {"bob-1": None, "bobs": "bob", "anna-1": "anna", "secret-db": None, "both": "anna"}
+PLACES = {"hv1": {"bob-1": "running", "secret-db": "running", "both": "shutdown"},
+          "hv2": {"bobs": "shutdown", "anna-1": "shutdown", "both": "running"}}  # fmt: skip
+FOREIGN = {name for name in OWNERS if not name.startswith("bob")}
+RIGHTS = {
+    "grants": [
+        {"who": "bob", "verbs": ["manage"], "guests": ["bob-*"], "images": ["salt://debian.qcow2"]},
+        {"who": "*", "verbs": ["use", "purge"], "owned": True},
+        {"who": "ops", "verbs": ["*"], "everything": True},
+    ]
+}  # fmt: skip
+
+
+def id_of(name):
+    return str(uuid.uuid5(uuid.NAMESPACE_DNS, name))
+
+
+class Host(fakes.Host):
+    """One with the guests of this test, each with a UUID of its own."""
+
+    def __init__(self, name, real):
+        super().__init__(name, real, False)
+        self.guests = dict(PLACES[name])
+
+    def inventory(self, guest=None, **more):
+        found = super().inventory(guest=guest, **more)
+        for name, about in found["guests"].items():
+            about.update(uuid=id_of(name), vcpus=2)
+        return found
+
+
+class Cloud(fakes.Cloud):
+    """The cloud of this test; one for all calls, as the hosts are."""
+
+    def __init__(self, opts, real):
+        super().__init__(opts, real)
+        self.hosts_ = {name: Host(name, real) for name in PLACES}
+        for host in self.hosts_.values():
+            host.cloud = self
+        self.silent = set()
+
+    def ask(self, hosts, fun, kwarg=None, **options):
+        for one in super().ask(hosts, fun, kwarg, **options):
+            if one.host not in self.silent:
+                yield one
+            else:
+                yield type(one)(one.host, error="gone", kind="down")
+
+    def places(self):
+        return {name: dict(host.guests) for name, host in self.hosts_.items()}
+
+
+@pytest.fixture(scope="module")
+def real():
+    return fakes.recorded()
+
+
+@pytest.fixture
+def cloud(real, tmp_path, monkeypatch, pairs):  # noqa: F811
+    for folder in ("cache", "sock", "pki/minions", "pki/minions_pre", "pki/minions_rejected",
+                   "pki/minions_denied", "pki/virt-accepted"):  # fmt: skip
+        (tmp_path / folder).mkdir(parents=True)
+    for name in ("hv1", "hv2"):
+        (tmp_path / "pki/minions" / name).write_text(pairs[0])
+    monkeypatch.setattr(salt.utils.event, "get_event", fakes.Events)
+    for waiting in (held, lock, unique, wait):
+        monkeypatch.setattr(waiting, "time", Clock(time.time()))
+    opts = {
+        **salt.config.master_config(None), "__cli": "salt-master", "user": "root",
+        "cachedir": str(tmp_path / "cache"), "pki_dir": str(tmp_path / "pki"), "timeout": 1,
+        "sock_dir": str(tmp_path / "sock"), "conf_file": str(tmp_path / "master"),
+        "virt": {"hosts": "hv*", "rights": RIGHTS, "queue_timeout": 1,
+                 "placement": {"reserved_memory_kib": 0, "reserved_disk_bytes": 0}},
+    }  # fmt: skip
+    found = Cloud(opts, real)
+    monkeypatch.setattr(allowed, "Fleet", lambda _opts: found)
+    monkeypatch.setattr(target, "connected", lambda _opts, hosts: set(hosts))
+    for name, owner in OWNERS.items():
+        owners.give(opts, id_of(name), name, owner)
+    return found
+
+
+@pytest.fixture
+def runner(cloud, monkeypatch):
+    """Calls a verb as a user does."""
+    modules = {}
+    for path in RUNNERS:
+        spec = importlib.util.spec_from_file_location(f"rights_{path.stem}", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        if hasattr(module, "Fleet"):
+            monkeypatch.setattr(module, "Fleet", lambda _opts: cloud)
+        module.__opts__, module.__salt__ = cloud.opts, {}
+        modules.update({verb: module for verb in vars(module) if verb in verbs.RULES})
+
+    def call(user, verb, /, *args, **kwargs):
+        monkeypatch.setattr(result, "__user__", user, raising=False)
+        return getattr(modules[verb], verb)(*args, **kwargs)["data"]
+
+    return call
+
+
+def comment(told, name):
+    return told[name]["comment"]
+
+
+def test_a_guest_of_others_is_not_there_in_the_very_words(runner, cloud):
+    for verb, rule in verbs.RULES.items():
+        if rule.scope != verbs.GUEST:
+            continue
+        more = {"new": "bob-9"} if verb == "rename" else {}
+        cloud.told.clear()
+        foreign = runner("bob", verb, "anna-1", **more)
+        gone = runner("bob", verb, "gone-9", **more)
+        assert comment(foreign, "anna-1") == "no guest 'anna-1' on any hypervisor"
+        assert json.dumps(foreign) == json.dumps(gone).replace("gone-9", "anna-1")
+        [(tag, one), (_, other)] = cloud.told
+        assert (tag, one["user"], one["verb"]) == ("salt/virt/rights/denied", "bob", verb)
+        assert {**one, "guest": "", "message": ""} == {**other, "guest": "", "message": ""}
+        assert foreign["retcode"] == 1
+    assert cloud.places() == PLACES
+
+
+def files(cloud):
+    return sorted(str(path) for root in ("cachedir", "pki_dir")
+                  for path in Path(cloud.opts[root]).rglob("*"))  # fmt: skip
+
+
+def test_a_denied_call_asks_the_same_and_leaves_no_trace(runner, cloud):
+    asked = []
+    whole = cloud.ask
+    cloud.ask = lambda hosts, fun, kwarg=None, **o: (
+        asked.append((tuple(hosts), fun)), whole(hosts, fun, kwarg, **o))[1]  # fmt: skip
+    before, each = files(cloud), []
+    for name in ("anna-1", "gone-9", "both"):
+        asked.clear()
+        runner("bob", "force_off", name)
+        each.append(list(asked))
+    assert each[0] == each[1] == each[2] == [(("hv1", "hv2"), "virt.inventory")]
+    assert (files(cloud), cloud.done) == (before, [])
+
+
+def test_a_silent_host_is_said_of_both_alike(runner, cloud):
+    cloud.silent = {"hv2"}
+    told = [comment(runner("bob", "start", name), name) for name in ("secret-db", "gone-9")]
+    assert told[0].replace("secret-db", "gone-9") == told[1]
+    assert "that answered (not: hv2)" in told[1]
+
+
+def test_listings_have_what_is_seen_alone(runner, cloud):
+    assert runner("bob", "list") == {"hv1": {"running": ["bob-1"]}, "hv2": {"shutdown": ["bobs"]}}
+    found = runner("bob", "query")
+    assert {host: set(one["vm_info"]) for host, one in found.items()} == {
+        "hv1": {"bob-1"}, "hv2": {"bobs"},
+    }  # fmt: skip
+    assert set(runner("ops", "list")["hv1"]["running"]) == {"bob-1", "secret-db"}
+    assert runner("eve", "list") == {"hv1": {}, "hv2": {}}
+
+
+def test_a_user_acts_on_guests_by_name_and_by_owner(runner, cloud):
+    assert runner("bob", "start", "bobs")["bobs"]["result"] is True
+    assert runner("bob", "force_off", "bob-1")["bob-1"]["result"] is True
+    assert cloud.places()["hv1"]["bob-1"] == "shutdown"
+    denied = runner("anna", "rename", "anna-1", "bob-7")
+    assert comment(denied, "anna-1") == "anna may not call virt.rename"
+    assert runner("anna", "where", "anna-1")["anna-1"]["host"] == "hv2"
+    assert cloud.places()["hv2"]["anna-1"] == "shutdown"
+
+
+@pytest.mark.parametrize(("verb", "args", "kwargs", "said"), [
+    ("evacuate", ["hv1"], {}, "bob may not call virt.evacuate"),
+    ("start", ["bob-1"], {"overcommit": True}, "with overcommit"),
+    ("start", ["bob-1"], {"host": "hv1"}, "with host"),
+    ("rename", ["bob-1", "anna-9"], {}, "for a guest anna-9"),
+    ("snapshot", ["bob-1", "../x"], {}, "with snapshot='../x'"),
+    ("delete_snapshots", ["bob-1", "s1", "/etc"], {}, "with names='/etc'"),
+    ("rename", ["bobs", "bob-9"], {}, "bob may not call virt.rename of bobs"),
+    ("rename", ["bob-1", "bob-9"], {"name_is_free": True}, "with name_is_free"),
+    ("init", ["anna-9", 1, 64, "salt://debian.qcow2"], {}, "for a guest anna-9"),
+    ("init", ["bob-9,anna-9", 1, 64, "salt://debian.qcow2"], {}, "for a guest anna-9"),
+    ("init", ["bob-9", 1, 64, "/srv/salt-images/anna-1_system.qcow2"], {}, "of /srv/salt-images"),
+    ("init", ["bob-9", 1, 64, "pool://p/anna-1"], {}, "of pool://p/anna-1"),
+    ("init", ["bob-9", {"maximum": 99}, 64, "salt://debian.qcow2"], {}, "with cpu="),
+    ("init", ["bob-9", 1, 64, "salt://debian.qcow2"], {"disk": "big"}, "disk=big"),
+    ("init", ["bob-9", 1, 64, "salt://debian.qcow2"], {"disk": [{"a": {}}]}, "with disk="),
+    ("init", ["bob-9", 1, 64, "salt://debian.qcow2"], {"disks": []}, "with disks"),
+    ("init", ["bob-9", 1, 64, "salt://debian.qcow2"], {"saltenv": "x"}, "with saltenv"),
+    ("init", ["bob-9", 1, 64, "salt://debian.qcow2"], {"name_is_free": True}, "name_is_free"),
+    ("init", ["bob-9", 1, 64, "salt://debian.qcow2"], {"pillar": {"a": 1}}, "with pillar"),
+])  # fmt: skip
+def test_what_is_not_granted_is_one_line_and_changes_nothing(
+    runner, cloud, verb, args, kwargs, said
+):
+    before = files(cloud)
+    told = runner("bob", verb, *args, **kwargs)
+    assert (told["retcode"], said in comment(told, args[0])) == (1, True), told
+    assert (cloud.places(), cloud.done) == (PLACES, [])
+    assert [path for path in files(cloud) if path not in before and "rights" not in path] == []
+    assert cloud.told[-1][0] == "salt/virt/rights/denied"
+
+
+def test_a_verb_without_a_rule_is_denied(runner, cloud, monkeypatch):
+    monkeypatch.delitem(verbs.RULES, "evacuate")
+    assert comment(runner("ops", "evacuate", "hv1"), "hv1") == "ops may not call virt.evacuate"
+    assert cloud.done == []
+
+
+def test_what_nobody_can_read_allows_nothing_but_to_those_who_have_the_master(runner, cloud):
+    cloud.opts["virt"]["rights"] = {"grants": [{"who": "bob", "verbs": ["fly"]}]}
+    assert "virt:rights has an error" in comment(runner("bob", "where", "bob-1"), "bob-1")
+    assert "'fly' is none of" in comment(runner("root", "owners"), "virt")
+    assert runner("root", "where", "anna-1")["anna-1"]["host"] == "hv2"
+
+
+def test_without_rights_the_verbs_are_as_they_were(runner, cloud):
+    del cloud.opts["virt"]["rights"]
+    assert runner("bob", "where", "anna-1")["anna-1"]["host"] == "hv2"
+
+
+def deploying(cloud):
+    """Two users who may have guests made under the same names."""
+    cloud.opts["virt"]["rights"] = {
+        "grants": [{"who": ["bob", "eve"], "verbs": ["init"], "guests": ["bob-*"], "images": ["*"]},
+                   {"who": "*", "verbs": ["manage"], "owned": True}],
+        "quotas": {"bob": {"guests": 2, "vcpus": 4}},
+    }  # fmt: skip
+
+
+def deploy(runner, user, name, **more):
+    return runner(user, "init", name, 1, 64, "", seed=False, **more)
+
+
+def test_what_a_user_deploys_is_his_within_the_quota(runner, cloud):
+    deploying(cloud)
+    done = deploy(runner, "bob", "bob-8")
+    assert done["bob-8"]["result"] is True, done
+    assert owners.of(cloud.opts, id_of("bob-8")) == "bob"
+    assert runner("root", "owners")["owners"]["guests"]["bob-8"] == "bob"
+    over = comment(deploy(runner, "bob", "bob-9"), "bob-9")
+    assert over == "the quota of bob does not allow it: guests: 2 of 2 are used, 1 more wanted"
+    assert "bob-9" not in {**cloud.places()["hv1"], **cloud.places()["hv2"]}
+    assert "name bob-8 is not free" in comment(deploy(runner, "eve", "bob-8"), "bob-8")
+    assert not list(Path(cloud.opts["cachedir"], "virt/rights/making").iterdir())
+    cloud.silent = {"hv2"}
+    assert "do not answer: hv2" in comment(deploy(runner, "bob", "bob-9"), "bob-9")
+
+
+def test_what_is_being_made_counts_and_a_dead_process_does_not(runner, cloud):
+    deploying(cloud)
+    one = {"bob-5": owners.Making("bob", 1, 2**20, 0)}
+    with owners.making(cloud.opts, one):
+        assert "guests: 2 of 2" in comment(deploy(runner, "bob", "bob-9"), "bob-9")
+        assert "being made" in comment(deploy(runner, "eve", "bob-5"), "bob-5")
+    left = Path(cloud.opts["cachedir"], "virt/rights/making/bob-5")
+    left.write_text(json.dumps(one["bob-5"].to_answer()))
+    assert deploy(runner, "bob", "bob-9", test=True)["bob-9"]["result"] is None
+    assert not left.exists()
+
+
+def test_a_deployment_that_fails_gives_nobody_a_guest(runner, cloud, monkeypatch):
+    """Another one may have made a guest of the name meanwhile."""
+    deploying(cloud)
+    init = Host.init
+    # the host has it, and gives no answer that counts
+    monkeypatch.setattr(Host, "init", lambda self, name, **more: init(self, name, **more) and None)
+    assert deploy(runner, "bob", "bob-8")["bob-8"]["result"] is False
+    assert owners.of(cloud.opts, id_of("bob-8")) is None
+
+
+def test_an_owner_is_the_masters_word_and_follows_the_guest(runner, cloud):
+    told = runner("root", "own", "secret-db", "bob")
+    assert told["secret-db"]["changes"] == {"owner": {"old": None, "new": "bob"}}
+    assert runner("bob", "where", "secret-db")["secret-db"]["result"] is True
+    host = cloud.hosts_["hv1"]
+    inventory = host.inventory
+    host.guests.pop("secret-db")
+    host.guests["other-name"] = "running"
+    same = lambda **more: _renamed(inventory(**more), "other-name", id_of("secret-db"))  # noqa: E731
+    host.inventory = same
+    assert runner("bob", "where", "other-name")["other-name"]["result"] is True
+    assert runner("root", "own", "other-name", test=True)["other-name"]["result"] is None
+    assert runner("root", "own", "other-name")["other-name"]["comment"] == "other-name is nobody's"
+    assert "no guest" in comment(runner("bob", "where", "other-name"), "other-name")
+    assert comment(runner("bob", "own", "bobs", "bob"), "bobs") == "bob may not call virt.own"
+
+
+def _renamed(found, name, uuid_):
+    found["guests"][name]["uuid"] = uuid_
+    return found
+
+
+@pytest.mark.parametrize("wrong", ["", "../../../etc/passwd", "x", "\0", "a" * 5000])
+def test_a_uuid_that_is_none_names_no_file(cloud, wrong):
+    assert owners.of(cloud.opts, wrong) is None
+    with pytest.raises(Exception, match="no UUID"):
+        owners.give(cloud.opts, wrong, "web1", "bob")
+
+
+def test_a_damaged_record_is_nobodys_and_is_named(runner, cloud):
+    Path(cloud.opts["pki_dir"], "virtowners", id_of("bobs")).write_text("{")
+    assert "is damaged" in comment(runner("bob", "where", "bobs"), "bobs")
+
+
+def test_a_guest_on_two_hosts_must_be_the_users_on_both(runner, cloud):
+    """A host that lies has one of the name with the UUID of a guest of bob's."""
+    host = cloud.hosts_["hv1"]
+    inventory = host.inventory
+    host.guests["anna-1"] = "running"
+    host.inventory = lambda **more: _renamed(inventory(**more), "anna-1", id_of("bobs"))
+    assert "no guest 'anna-1'" in comment(runner("bob", "force_off", "anna-1"), "anna-1")
+
+
+WORDS = [
+    *sorted(OWNERS), "gone-9", "bob-9", "hv1", "hv2", 0, 1, True, None, "", "*", "bob-1,anna-1",
+    ["anna-1"], {"anna-1": {}}, "s1", "../anna-1", "salt://debian.qcow2",
+]  # fmt: skip
+NAMED = ["name", "host", "hyper", "new", "target", "test", "snapshot", "apply", "remove", "guests",
+         "owner", "__user__", "__pub_user", "user", "quiet", "all", "children", "name_is_free",
+         "lost", "what", "to", "uuid", "vm_", "__opts__"]  # fmt: skip
+
+
+def test_no_call_of_a_user_reads_or_changes_anothers_guest(runner, cloud):
+    """Any verb with anything: 10,000 calls of one user, of which the quick tests make 2,000."""
+    chance, hosts = random.Random(SEED), cloud.hosts_
+    done = dict.fromkeys((True, False, None), 0)
+    other = re.compile("|".join(map(re.escape, sorted(FOREIGN))))
+    before = {name: state for host in PLACES.values() for name, state in host.items()
+              if name in FOREIGN}  # fmt: skip
+    guests = {host: dict(one.guests) for host, one in hosts.items()}
+    for number in range(CALLS):
+        for host, one in hosts.items():
+            one.guests = dict(guests[host])
+        cloud.done.clear()
+        sound = chance.random() < 0.3  # a call as a person makes it, of any guest
+        verb = chance.choice(sorted(verbs.SETS["use"] if sound else verbs.RULES))
+        args = [chance.choice(WORDS) for _ in range(chance.randint(0, 4))]
+        kwargs = {chance.choice(NAMED): chance.choice(WORDS)
+                  for _ in range(chance.choice([0, 0, 0, 1, 2]))}  # fmt: skip
+        if sound:
+            of_one = verbs.RULES[verb].scope == verbs.GUEST
+            args, kwargs = [chance.choice([*OWNERS, "gone-9"])] if of_one else [], {}
+        said = f"call {number} of seed {SEED}: {verb} {args} {kwargs}"
+        told = runner("bob", verb, *args, **kwargs)
+        given = {str(one) for one in (*args, *kwargs.values())}
+        shown = other.findall(json.dumps(told, default=str))
+        assert all(any(name in one for one in given) for name in shown), (said, told)
+        for name in set(shown) & given:  # no more than what was said
+            gone = [_swap(one, name) for one in args]
+            named = {word: _swap(one, name) for word, one in kwargs.items()}
+            same = runner("bob", verb, *gone, **named)
+            assert json.dumps(told, default=str).replace(name, "gone-9") == json.dumps(
+                same, default=str).replace(name, "gone-9"), said  # fmt: skip
+        now = {name: state for one in hosts.values() for name, state in one.guests.items()
+               if name in FOREIGN}  # fmt: skip
+        assert now == before, said
+        words = ("name", "vm_", "domain")
+        assert not {kwarg.get(one) for _, _, kwarg in cloud.done for one in words} & FOREIGN, said
+        for about in told.values():
+            if isinstance(about, dict) and about.get("result", "") in done:
+                done[about["result"]] += 1
+    assert done[True] > CALLS / 100, done
+    assert done[False] > CALLS / 2, done
+
+
+def _swap(value, name):
+    return "gone-9" if value == name else value

@@ -1,0 +1,247 @@
+"""What virt:rights says, and who asks: without a master."""
+
+import ast
+import multiprocessing
+import random
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("salt")
+
+import salt.client.mixins
+import salt.loader
+import salt.utils.platform
+
+from saltvirt.errors import Denied, InvalidInput
+from saltvirt.fleet import asker
+from saltvirt.rights import grants, verbs
+from saltvirt.rights.grants import Amount, Known
+
+RUNNERS = sorted((Path(__file__).resolve().parents[2] / "_runners").glob("*.py"))
+RIGHTS = {
+    "groups": {"web": ["anna", "bob"]},
+    "grants": [
+        {"who": "%web", "verbs": ["use"], "guests": ["web-*"]},
+        {"who": "*", "verbs": ["read", "purge"], "owned": True},
+        {"who": ["bob"], "verbs": ["init", "rename"], "guests": ["bob-*"],
+         "images": ["salt://deb*.qcow2"], "profiles": ["default", "small"]},
+        {"who": "ops", "verbs": ["*"], "everything": True},
+    ],
+    "quotas": {"*": {"guests": 2, "memory": "1G"}, "bob": {"vcpus": 8, "disk": "10G"}},
+}  # fmt: skip
+
+
+def rights(given=None):
+    return grants.read({"virt": {"rights": RIGHTS if given is None else given}})
+
+
+def public(path):
+    """The functions of a runner's file that Salt gives users."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            yield node
+
+
+@pytest.mark.parametrize("path", RUNNERS, ids=lambda path: path.stem)
+def test_every_verb_passes_the_one_check_and_has_its_rule(path):
+    for node in public(path):
+        decorators = {ast.unparse(one) for one in node.decorator_list}
+        assert decorators & {"result.reporting", "result.reporting_several"}, node.name
+        assert node.name in verbs.RULES, f"virt.{node.name} is denied to everybody: say what it is"
+
+
+def test_no_rule_is_of_a_verb_that_is_not_there():
+    assert {node.name for path in RUNNERS for node in public(path)} == set(verbs.RULES)
+
+
+def test_salt_loads_nothing_from_the_runners_but_these():
+    """The loader gives users every function in the files, imported ones, too."""
+    opts = {"extension_modules": "", "optimization_order": [0], "fileserver_backend": []}
+    loader = salt.loader.LazyLoader([str(RUNNERS[0].parent)], opts, tag="runners")
+    assert {name for name in loader if name.startswith("virt.")} == {
+        f"virt.{verb}" for verb in verbs.RULES
+    }
+
+
+def test_what_acts_on_one_guest_takes_its_name():
+    for path in RUNNERS:
+        for node in public(path):
+            rule = verbs.RULES[node.name]
+            words = {one.arg for one in (*node.args.args, *node.args.kwonlyargs)}
+            assert ("name" in words and "name" in rule.takes) or rule.scope in (
+                verbs.CLOUD, verbs.LISTING,
+            ), node.name  # fmt: skip
+            assert not rule.takes & {"host"} or rule.scope != verbs.GUEST, node.name
+
+
+def test_users_and_groups_have_what_is_granted_and_nothing_else():
+    bob, eve, ops = rights().of("bob"), rights().of("eve"), rights().of("ops")
+    assert bob.may("start", Known("web-1", "anna"))
+    assert not bob.may("purge", Known("web-1", "anna"))
+    assert bob.may("purge", Known("x", "bob"))
+    assert not eve.sees(Known("web-1"))
+    assert rights().of("eve", ["web"]).may("start", Known("web-1"))
+    assert not eve.may_at_all("start")
+    assert not rights({"grants": [{"who": "eve", "verbs": ["init"], "guests": ["web-*"]}]}).of(
+        "eve").sees(Known("web-1"))  # fmt: skip
+    assert (eve.quota, bob.quota) == (Amount(2, None, 2**20), Amount(None, 8, None, 10 * 2**30))
+    assert ops.everywhere("evacuate")
+    assert not bob.everywhere("start")
+
+
+@pytest.mark.parametrize("image", [
+    "salt://debian.qcow2?saltenv=x", "salt://deb/../secret.qcow2", "/srv/deb.qcow2",
+    "salt://deb\n.qcow2", "salt://deb .qcow2",
+])  # fmt: skip
+def test_a_guest_is_made_of_nothing_but_what_is_granted(image):
+    bob = rights().of("bob")
+    assert bob.may_make("bob-1", "salt://debian.qcow2", ["default", "small"])
+    assert not bob.may_make("bob-1", image, ["default"])
+    assert not bob.may_make("bob-1", "salt://debian.qcow2", ["lan"])
+    assert not bob.may_make("web-1", "salt://debian.qcow2", ["default"])
+
+
+@pytest.mark.parametrize(("given", "said"), [
+    ({"grants": {"who": "a"}}, "must be a list"),
+    ({"grants": 7}, "virt:rights:grants must be a list"),
+    ({"grants": [7]}, "virt:rights:grants:0 must be a mapping"),
+    ({"grants": [{"who": "a", "verbs": ["evacuate"]}]}, "acts on the whole cloud"),
+    ({"grants": [{"who": "a", "verbs": ["*"]}]}, "'*' is none of"),
+    ({"grants": [{"who": "a", "verb": ["list"]}]}, "unknown setting 'verb'"),
+    ({"grants": [{"verbs": ["list"]}]}, "virt:rights:grants:0:who must be"),
+    ({"grants": [{"who": "a", "verbs": ["list"], "owned": "no"}]}, "True or False"),
+    ({"quotas": {"a": {"guests": -1}}}, "a whole number from 0"),
+    ({"quotas": {"a": {"ram": 1}}}, "unknown setting 'ram'"),
+    ({"groups": {"a": [None]}}, "texts of one line"), ({"grant": []}, "unknown setting"),
+])  # fmt: skip
+def test_what_is_wrong_is_said_and_named(given, said):
+    with pytest.raises(InvalidInput, match=said.replace("*", r"\*")):
+        rights(given)
+
+
+@pytest.mark.parametrize("opts", [
+    {"virt": {"rights": None}}, {"virt": {"rights": {}}}, {"virt.rights": {}},
+    {"virt.rights.grants": []},
+])  # fmt: skip
+def test_rights_without_a_grant_allow_nothing(opts):
+    assert grants.configured(opts)
+    assert not grants.read(opts).of("bob").may_at_all("list")
+
+
+NOTHING = ({}, {"virt": {}}, {"virt": None}, {"virt.rightsx": 1}, {"virt": 7})
+
+
+@pytest.mark.parametrize("opts", NOTHING)
+def test_without_rights_nobody_is_limited(opts):
+    assert not grants.configured(opts)
+
+
+def test_a_quota_counts_each_of_four():
+    quota = Amount(2, 8, 4 * 2**20, 2**30)
+    used = Amount(1, 4, 2 * 2**20, 2**29)
+    assert grants.over(quota, used, used) is None
+    for more, word in (
+        (Amount(2, 0, 0, 0), "guests: 1 of 2"), (Amount(0, 5, 0, 0), "vCPUs: 4 of 8"),
+        (Amount(0, 0, 2**22, 0), "memory: 2 GiB of 4 GiB"), (Amount(0, 0, 0, 2**30), "disk: "),
+    ):  # fmt: skip
+        assert word in grants.over(quota, used, more)
+    assert grants.over(Amount(), used, used) is None
+
+
+def test_nobody_has_more_than_the_sum_of_his_grants():
+    """10,000 random questions, judged by a second, plain reading of the configuration."""
+    chance = random.Random(18)
+    names = ["web-1", "web-2", "bob-1", "db", "eve-1"]
+    for _ in range(10_000):
+        given = [
+            {"who": chance.choice(["bob", "eve", "%web", "*"]),
+             "verbs": [chance.choice(["list", "start", "purge", "where"])],
+             "guests": chance.sample(["web-*", "db", "bob-?"], chance.randint(0, 2)),
+             "owned": chance.random() < 0.3}
+            for _ in range(chance.randint(0, 4))
+        ]  # fmt: skip
+        all_of = rights({"groups": {"web": ["bob"]}, "grants": given})
+        user, name = chance.choice(["bob", "eve", "mallory"]), chance.choice(names)
+        owner, verb = chance.choice([None, "bob", "eve"]), chance.choice(["list", "start", "purge"])
+        bobs = {"*", user, *(["%web"] if user == "bob" else [])}
+        mine = [one for one in given if one["who"] in bobs]
+        begins = {"web-*": "web-", "db": "db", "bob-?": "bob-"}
+        meant = any(
+            verb in one["verbs"]
+            and (any(name.startswith(begins[p]) for p in one["guests"])
+                 or (one["owned"] and owner == user))
+            for one in mine
+        )  # fmt: skip
+        assert all_of.of(user).may(verb, Known(name, owner)) is meant
+
+
+class Instance:
+    """What Salt calls in place of a RunnerClient."""
+
+    def __init__(self, call):
+        self.call = call
+
+    def low(self, fun, low, **_more):
+        return self.call()
+
+
+def asked(user, call, opts=None, daemonize=True, monkeypatch=None):
+    """What the call returns, made by Salt's own entry for what comes over the network."""
+    if daemonize:
+        monkeypatch.setattr(salt.utils.platform, "spawning_platform", lambda: True)
+    return salt.client.mixins.AsyncClientMixin._proc_function(
+        instance=Instance(call), opts=opts or {}, fun="virt.list", low={}, user=user, tag="t",
+        jid="1", daemonize=daemonize,
+    )  # fmt: skip
+
+
+def test_who_asks_over_the_network_is_told_by_salts_entry(monkeypatch):
+    def who():
+        return asker.of({"__cli": "salt-master"}, "UNKNOWN")
+
+    assert asked("bob", who, monkeypatch=monkeypatch) == "bob"
+    # an orchestration begun by bob asks as bob, not as its own nobody
+    inner = lambda: asked("root", who, daemonize=False)  # noqa: E731
+    assert asked("bob", inner, monkeypatch=monkeypatch) == "bob"
+    again = lambda: asked("anna", who, monkeypatch=monkeypatch)  # noqa: E731
+    assert asked("bob", again, monkeypatch=monkeypatch) == "bob"
+
+
+@pytest.mark.parametrize("user", [
+    "root", "Reactor", "UNKNOWN", "sudo_bob", "salt", "", None, 7, "%web", "*", "a\nb",
+])  # fmt: skip
+def test_a_user_who_cannot_be_told_from_others_is_nobody(user, monkeypatch):
+    opts = {"__cli": "salt-master", "user": "salt"}
+    with pytest.raises(Denied, match="not known"):
+        asked(user, lambda: asker.of(opts, user), monkeypatch=monkeypatch)
+
+
+def test_those_who_have_the_master_are_not_limited(monkeypatch):
+    assert asker.of({"__cli": "salt-run"}, "root") is None
+    assert asked("sudo_x", lambda: asker.of({"__cli": "salt-run"}), monkeypatch=monkeypatch) is None
+    for user in (None, "Reactor", "UNKNOWN", "root", "sudo_anna"):
+        assert asker.of({"__cli": "salt-master"}, user) is None
+    assert asker.of({"__cli": "salt-master"}, "bob") == "bob"
+
+
+@pytest.mark.parametrize("process", ["ProcessFunc(AsyncClientMixin._proc_function", "MWorker-1"])
+def test_a_request_without_a_user_is_nobodys(process, monkeypatch):
+    """Such as a thread that an orchestration of a user began, or a minion by peer_run."""
+    monkeypatch.setattr(multiprocessing.current_process(), "name", process)
+    with pytest.raises(Denied):
+        asker.of({"__cli": "salt-master"}, "root")
+
+
+def test_a_salt_that_has_it_otherwise_lets_nobody_pass(monkeypatch):
+    monkeypatch.setattr(salt.client.mixins.AsyncClientMixin, "_proc_function", lambda low: None)
+    with pytest.raises(Denied):
+        asker.of({"__cli": "salt-master"}, "root")
+    assert asker.of({"__cli": "salt-run"}, "root") is None
+
+
+def test_groups_are_salts_word_and_none_when_it_fails(monkeypatch):
+    told = {"pam.groups": lambda user: ["web", 7, user]}
+    monkeypatch.setattr(asker.salt.loader, "auth", lambda opts: told)
+    assert asker.groups({}, "pam", "bob") == ("web", "bob")
+    assert asker.groups({}, "ldap", "bob") == asker.groups({}, None, "bob") == ()
