@@ -1,0 +1,107 @@
+// What the API says, as what the page draws. Nothing here touches the document.
+
+/** Guests and hosts of virt.query and virt.host_info. info: null where the user may not ask.
+ * Sizes in MiB. Hosts by name, each with its guests by name. */
+export function cloud(query, info) {
+  const names = new Set([...keys(query), ...keys(info)]);
+  return [...names].sort(natural).map((name) => host(name, (query || {})[name], (info || {})[name]));
+}
+
+const keys = (data) => Object.keys(data || {})
+  .filter((name) => name !== "retcode" && typeof data[name] === "object" && data[name] !== null);
+
+function host(name, asked, info) {
+  const of = (asked && asked.node_info) || {};
+  const known = info && !info.error ? info : null;
+  const guests = Object.entries((asked && asked.vm_info) || {})
+    .map(([guest_name, one]) => guest(guest_name, name, one || {}))
+    .sort((a, b) => natural(a.name, b.name));
+  const promised = sum(guests.map((one) => one.memory));
+  const memory = known ? known.memory_used_mib + known.memory_free_mib
+    : Math.max(number(of.phymemory), promised);
+  return {
+    name, guests, memory,
+    error: (asked && asked.error) || (info && info.error) || "",
+    memory_used: known ? known.memory_used_mib : promised,
+    vcpus: known ? known.vcpus_used + known.vcpus_free : number(of.cpus),
+    vcpus_used: known ? known.vcpus_used : sum(guests.map((one) => one.vcpus)),
+    disk: known ? known.disk_gib : null,
+    disk_used: known ? known.disk_gib - known.disk_free_gib : null,
+    cpus: number(of.cpus) || (known ? known.cpus : 0),
+    physical: number(of.phymemory) || (known ? known.memory_mib : 0),
+    types: known ? known.types || [] : [],
+    maintenance: known && known.maintenance ? reason(known.maintenance) : "",
+    running: guests.filter((one) => one.state === "running").length,
+  };
+}
+
+const reason = (mark) => (typeof mark === "string" ? mark : String(mark.reason || "in maintenance"));
+
+function guest(name, on, one) {
+  const memory = number(one.maxMem) / 1024 || number(one.mem) / 1024;
+  return {
+    key: `${on}/${name}`, name, host: on, state: String(one.state || "unknown"),
+    vcpus: number(one.cpu), memory, memory_now: number(one.mem) / 1024 || memory,
+    uuid: String(one.uuid || ""), disks: one.disks || {}, nics: one.nics || {},
+    graphics: one.graphics || {},
+  };
+}
+
+export const number = (value) => (Number.isFinite(Number(value)) ? Number(value) : 0);
+export const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);
+
+const collator = new Intl.Collator("en", { numeric: true });
+export const natural = (a, b) => collator.compare(a, b);
+
+/** A size in MiB as people say it. */
+export function size(mib) {
+  const gib = mib / 1024;
+  if (gib >= 1024) return `${round(gib / 1024)} TiB`;
+  return gib >= 1 ? `${round(gib)} GiB` : `${Math.round(mib)} MiB`;
+}
+
+const round = (value) => (value >= 10 ? Math.round(value) : Math.round(value * 10) / 10);
+
+/** A number and its word. */
+export const counted = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
+
+/** What a verb says of what it did: `result` (true, false, or null: it would), `comment`, and all
+ * else of its answer. */
+export function verdict(data, about) {
+  const named = data && data[about];
+  const found = named && typeof named === "object" ? named
+    : Object.entries(data || {}).filter(([key, one]) => key !== "retcode" && one && typeof one === "object")
+      .map(([, one]) => one)[0];
+  return found || { result: false, comment: "there was no answer" };
+}
+
+/** Why an answer is none: the comment of a refusal, or "". */
+export function refused(data) {
+  const all = Object.entries(data || {}).filter(([key]) => key !== "retcode");
+  const one = all.length === 1 ? all[0][1] : null;
+  return one && typeof one === "object" && one.result === false && typeof one.comment === "string"
+    ? one.comment : "";
+}
+
+/** Does a guest, or its host, fit what was typed? Words are all to be found. */
+export function fits(words, ...texts) {
+  const all = texts.join(" ").toLowerCase();
+  return words.toLowerCase().split(/\s+/).every((word) => all.includes(word));
+}
+
+/** The time of day of a moment. */
+export const clock = (when) => new Date(when).toLocaleTimeString([], { hour12: false });
+
+/** Which verbs a guest in that state takes: [verb, label, kind, must be confirmed]. */
+export function verbs(state) {
+  const on = ["running", "idle", "blocked", "paused", "pmsuspended"].includes(state);
+  if (state === "paused") return [RESUME, FORCE_OFF];
+  return on ? [SHUTDOWN, PAUSE, RESET, FORCE_OFF] : [START];
+}
+
+const START = ["start", "Start", "primary", false];
+const SHUTDOWN = ["shutdown", "Shut down", "", false];
+const PAUSE = ["pause", "Pause", "", false];
+const RESUME = ["resume", "Resume", "primary", false];
+const RESET = ["reset", "Reset", "danger", true];
+const FORCE_OFF = ["force_off", "Power off", "danger", true];

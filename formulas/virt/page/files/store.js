@@ -1,0 +1,211 @@
+// The cloud as it was last seen, the jobs under way, and who wants to hear of it.
+
+import { begin, call, events, Failed, LoggedOut, unwrapped, who } from "./api.js";
+import { cloud, refused, verdict } from "./model.js";
+
+const EVERY_MS = 30000;
+const SOON_MS = 1500;
+const AGAIN_MS = 10000;
+const KEPT = 60;
+// what an ended function of the runner may have changed
+const READING = new Set(["query", "list", "host_info", "vm_info", "where", "explain", "capacity",
+  "migratable", "certs", "backups", "ha_status", "versions", "metrics", "owners", "next_host",
+  "migrate_unfinished", "ha_simulate", "display"]);
+
+export const state = { hosts: [], at: 0, error: "", live: false, jobs: new Map() };
+export const changed = new EventTarget();
+
+const history = new Map();
+const awaited = new Map();
+// what a job returned may be heard before its id is: of those that nobody waits for yet
+const early = new Map();
+let timer = 0;
+let asking = null;
+let stop = null;
+let host_info = true;
+
+const tell = (what) => changed.dispatchEvent(new Event(what));
+
+/** Begin to look. on_end: what to do when the session is over. */
+export function open(on_end) {
+  stop = new AbortController();
+  host_info = true;
+  const { signal } = stop;
+  listen(signal, on_end);
+  look(signal, on_end);
+}
+
+/** Stop looking, and forget. */
+export function shut() {
+  if (stop) stop.abort();
+  clearTimeout(timer);
+  history.clear();
+  awaited.clear();
+  early.clear();
+  Object.assign(state, { hosts: [], at: 0, error: "", live: false, jobs: new Map() });
+}
+
+async function look(signal, on_end) {
+  clearTimeout(timer);
+  if (!document.hidden) {
+    try {
+      await refresh();
+    } catch (exc) {
+      if (exc instanceof LoggedOut) {
+        if (!signal.aborted) on_end(exc.message);
+        return;
+      }
+    }
+  }
+  if (!signal.aborted) timer = setTimeout(() => look(signal, on_end), EVERY_MS);
+}
+
+/** Ask the API for all hosts and guests; who asks meanwhile gets the same answer. */
+export function refresh() {
+  asking = asking || ask().finally(() => { asking = null; });
+  return asking;
+}
+
+async function ask() {
+  try {
+    const [query, info] = await Promise.all([call("query"), host_info ? promises() : null]);
+    const why = refused(query);
+    if (why) throw new Failed(why);
+    if (!who()) return;
+    Object.assign(state, { hosts: cloud(query, info), at: Date.now(), error: "" });
+  } catch (exc) {
+    if (exc instanceof LoggedOut || !(exc instanceof Failed)) throw exc;
+    state.error = exc.message;
+  }
+  tell("cloud");
+}
+
+async function promises() {
+  try {
+    const found = await call("host_info");
+    if (!refused(found)) return found;
+  } catch (exc) {
+    if (!(exc instanceof Failed)) throw exc;
+  }
+  host_info = false;
+  return null;
+}
+
+let soon = 0;
+
+function look_soon() {
+  clearTimeout(soon);
+  soon = setTimeout(() => refresh().catch(() => {}), SOON_MS);
+}
+
+async function listen(signal, on_end) {
+  while (!signal.aborted) {
+    try {
+      await events(signal, () => { state.live = true; tell("live"); }, heard);
+    } catch (exc) {
+      if (exc instanceof LoggedOut && !signal.aborted) {
+        // the stream may be shut for this user while the API is not: the next question tells
+        await refresh().catch((other) => { if (other instanceof LoggedOut) on_end(other.message); });
+      }
+    }
+    if (signal.aborted) return;
+    state.live = false;
+    for (const [, give_up] of awaited.values()) give_up(new Failed("the stream of events broke off: look at the guest"));
+    awaited.clear();
+    tell("live");
+    await new Promise((go) => { setTimeout(go, AGAIN_MS); });
+  }
+}
+
+function heard(tag, data) {
+  const parts = tag.split("/");
+  if (parts[1] === "run" && parts[3] === "ret") ended(parts[2], data);
+  else if (parts[0] === "salt" && parts[1] === "virt" && parts.length === 5) step(parts, data);
+  else if (tag.startsWith("salt/engines/libvirt_events") || tag.includes("/lifecycle/")) look_soon();
+}
+
+function ended(jid, data) {
+  const wait = awaited.get(jid);
+  if (wait) {
+    awaited.delete(jid);
+    wait[0](data.return);
+  } else {
+    early.set(jid, data.return);
+    if (early.size > KEPT) early.delete(early.keys().next().value);
+  }
+  const fun = String(data.fun || "").replace("runner.virt.", "");
+  if (String(data.fun || "").startsWith("runner.virt.") && !READING.has(fun)) look_soon();
+}
+
+function step(parts, data) {
+  const swapped = parts[2] === "migrate" || parts[2] === "backup" || parts[2] === "ha";
+  if (swapped && parts[4] !== "progress" && parts[2] !== "ha") return;
+  const [about, operation, what] = swapped ? [parts[3], parts[2], parts[4]] : parts.slice(2);
+  const text = String(data.message || data.text || "");
+  if (what !== "progress") remember(about, operation, text || what);
+  if (operation === "ha") return;
+  const job = job_of(about, operation);
+  if (text) job.text = text;
+  if (Number.isFinite(data.percent)) job.percent = data.percent;
+  if (what === "done" || what === "failed") {
+    if (!job.own) finish(job, what === "done", text);
+    look_soon();
+  }
+  tell("jobs");
+}
+
+function remember(about, operation, text) {
+  const kept = history.get(about) || [];
+  kept.unshift({ at: Date.now(), operation, text });
+  history.set(about, kept.slice(0, KEPT));
+}
+
+/** What was heard of a guest since the page was opened, the latest first. */
+export const heard_of = (name) => history.get(name) || [];
+
+function job_of(about, operation) {
+  const key = `${operation} ${about}`;
+  const there = state.jobs.get(key);
+  if (there && there.result === undefined) return there;
+  const made = {
+    key, about, operation, began: Date.now(), text: "", percent: null, result: undefined, own: false,
+  };
+  state.jobs.delete(key);
+  state.jobs.set(key, made);
+  for (const old of state.jobs.keys()) {
+    if (state.jobs.size > KEPT) state.jobs.delete(old);
+  }
+  return made;
+}
+
+function finish(job, result, text) {
+  Object.assign(job, { result, ended: Date.now(), percent: null, text: text || job.text });
+}
+
+/** Do something: a job that is shown until it has ended. long: it may take longer than a request.
+ * What it says of it: `result`, `comment`. */
+export async function act(fun, about, kwarg, arg = [], long = false) {
+  const job = job_of(about, fun);
+  job.own = true;
+  tell("jobs");
+  let said;
+  try {
+    const data = long && state.live ? await in_background(fun, kwarg, arg) : await call(fun, kwarg, arg);
+    said = verdict(data, about);
+  } catch (exc) {
+    if (exc instanceof LoggedOut) changed.dispatchEvent(new CustomEvent("ended", { detail: exc.message }));
+    said = { result: false, comment: exc.message };
+  }
+  finish(job, said.result !== false, said.comment);
+  remember(about, fun, String(said.comment || ""));
+  tell("jobs");
+  changed.dispatchEvent(new CustomEvent("said", { detail: said }));
+  await refresh().catch(() => {});
+  return said;
+}
+
+async function in_background(fun, kwarg, arg) {
+  const jid = await begin(fun, kwarg, arg);
+  if (early.has(jid)) return unwrapped(early.get(jid), fun);
+  return unwrapped(await new Promise((...end) => { awaited.set(jid, end); }), fun);
+}

@@ -1,0 +1,308 @@
+"""What the page asks salt-api for, answered from a cloud that is made up, without a master."""
+
+import http.server
+import json
+import queue
+import random
+import threading
+from pathlib import Path
+
+FILES = Path(__file__).resolve().parents[2] / "formulas/virt/page/files"
+KINDS = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+}
+USER, PASSWORD, TOKEN = "anna", "told only to her", "0123456789abcdef"
+SIZES_MIB = (1024, 2048, 2048, 4096, 4096, 8192, 16384)
+# what a guest becomes by a verb
+STATES = {
+    "start": "running", "shutdown": "shutdown", "force_off": "shutdown", "pause": "paused",
+    "resume": "running", "reset": "running",
+}  # fmt: skip
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+def cloud(hosts, guests):
+    """Hosts by name, each a dict of guests by name, always the same ones."""
+    chance = random.Random(18)
+    found = {f"hyper{number}": {} for number in range(1, hosts + 1)}
+    words = ("web", "db", "build", "mail", "cache", "queue")
+    for number in range(1, guests + 1):
+        name = f"{chance.choice(words)}{number}"
+        found[f"hyper{(number - 1) % hosts + 1}"][name] = {
+            "cpu": chance.choice((1, 2, 2, 4, 8)), "mem": 1024 * chance.choice(SIZES_MIB),
+            "state": chance.choices(("running", "shutdown", "paused"), (17, 2, 1))[0],
+            "uuid": f"{number:08d}-0000-4000-8000-000000000000",
+        }  # fmt: skip
+    return found
+
+
+class Api(http.server.ThreadingHTTPServer):
+    """hosts: as of :func:`cloud`. ``calls``: (function, its arguments), in their order.
+    ``answers``: function to what is answered in place of its own. ``refuses``: functions that the
+    user may not call. ``valid``: is the session still good. ``has_events``: may the user read
+    them."""
+
+    daemon_threads = True
+
+    def __init__(self, hosts):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.hosts, self.calls, self.answers, self.refuses = hosts, [], {}, set()
+        self.valid, self.has_events = True, True
+        self.listeners, self.jids = [], iter(range(1, 1 << 30))
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.thread = threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True)
+        self.thread.start()
+
+    def stop(self):
+        """End it."""
+        for one in self.listeners:
+            one.put(None)
+        self.shutdown()
+        self.server_close()
+        self.thread.join()
+
+    def tell(self, tag, data):
+        """An event to all pages."""
+        for one in list(self.listeners):
+            one.put((tag, data))
+
+    def named(self, name):
+        """(Host, guest) of a name; of one that is nowhere (None, None)."""
+        for host, guests in self.hosts.items():
+            if name in guests:
+                return host, guests[name]
+        return None, None
+
+    def call(self, fun, arguments):
+        """What a function of the runner returns."""
+        self.calls.append((fun, arguments))
+        if fun in self.refuses:
+            return failed("virt", f"{USER} may not call virt.{fun}")
+        if fun in self.answers:
+            given = self.answers[fun]
+            return given(arguments) if callable(given) else given
+        if fun in STATES:
+            return self.power(fun, arguments["name"])
+        return getattr(self, f"do_{fun}")(arguments)
+
+    def power(self, fun, name):
+        host, guest = self.named(name)
+        if guest is None:
+            return failed(name, f"no guest '{name}' on any hypervisor")
+        guest["state"] = STATES[fun]
+        return done(name, f"{name} on {host}: {fun}")
+
+    def do_query(self, _arguments):
+        return {host: _queried(guests) for host, guests in self.hosts.items()}
+
+    def do_host_info(self, _arguments):
+        return {host: _info(guests) for host, guests in self.hosts.items()}
+
+    def do_migratable(self, arguments):
+        name, target = arguments["name"], arguments["target"]
+        host, _ = self.named(name)
+        if target == "hyper2":
+            return failed(name, f"{name} cannot be moved to hyper2: its CPU has no avx2")
+        return {name: {"result": True, "comment": f"{name} can be moved from {host} to {target}"}}
+
+    def do_migrate(self, arguments):
+        name, target = arguments["name"], arguments["target"] or "hyper3"
+        if target == "hyper2":
+            return self.do_migratable(arguments)
+        host, guest = self.named(name)
+        if arguments.get("test"):
+            comment = f"{name} would be moved from {host} to {target} over TLS"
+            return {name: {"result": None, "comment": comment}}
+        for percent in (20, 60, 90):
+            self.tell(f"salt/virt/migrate/{name}/progress", {"name": name, "percent": percent})
+        del self.hosts[host][name]
+        self.hosts[target][name] = guest
+        return done(name, f"{name} was moved from {host} to {target} over TLS in 4.1 s")
+
+    def do_evacuate(self, arguments):
+        host = arguments["host"]
+        moves = dict.fromkeys(self.hosts[host], "hyper3")
+        rows = [["guest", "goes to", "reason"], *([name, to, ""] for name, to in moves.items())]
+        return {host: {
+            "result": None, "comment": f"{host}: {len(moves)} would move, 0 would stay",
+            "table": rows, "left": {},
+        }}  # fmt: skip
+
+    def do_delete_snapshots(self, arguments):
+        name = arguments["args"][0]
+        return {name: {"result": None, "comment": "", "changes": {"deleted": ["monday", HOSTILE]}}}
+
+    def do_explain(self, arguments):
+        columns = ["host", "score", "memory", "vcpu", "disk", "image", "labels", "spread",
+                   "rejected by", "reason"]  # fmt: skip
+        rows = [
+            ["hyper3", 2.75, 1.0, 0.75, 0.5, 0.5, 0.0, 0.0, None, None],
+            ["hyper1", 1.5, 0.5, 0.5, 0.25, 0.0, 0.0, 0.25, None, None],
+            ["hyper2", *[None] * 7, "memory", "2048 MiB are wanted, 512 MiB are free"],
+        ]
+        title = f"{arguments['name']} would go to hyper3"
+        return {arguments["name"]: {"host": "hyper3", "title": title, "table": [columns, *rows]}}
+
+    def do_init(self, arguments):
+        name = arguments["name"]
+        if self.named(name)[0]:
+            return failed(name, f"'{name}' is there already, on {self.named(name)[0]}")
+        if arguments.get("test"):
+            return {name: {"result": None, "comment": f"{name} would be created on hyper3"}}
+        for percent in (30, 80):
+            message = f"copying disk system: {percent} %"
+            self.tell(f"salt/virt/{name}/init/copy", {"message": message, "percent": percent})
+        self.hosts["hyper3"][name] = {
+            "cpu": int(arguments["cpu"]), "mem": 1024 * 2048, "state": "running", "uuid": name,
+        }  # fmt: skip
+        return done(name, f"{name} is running on hyper3")
+
+    def do_ha_status(self, _arguments):
+        rows = [["host", "state", "guests"], ["hyper1", "up", 12], ["hyper2", "up", 11]]
+        return {"ha": {"result": True, "comment": "2 hosts are up, all guests would find room",
+                       "table": rows}}  # fmt: skip
+
+    def do_certs(self, _arguments):
+        rows = [
+            ["host", "certificate", "until", "days left", ""],
+            ["hyper1", "server", "2027-02-01", 69, None],
+            ["hyper2", "server", "2026-12-01", 7, None],
+        ]  # fmt: skip
+        wrong = {"hyper2": "server: it was to be renewed 3 days ago: apply virt.keys"}
+        return {"certificates": {"table": rows, "hosts": {}}, "problems": wrong, "retcode": 1}
+
+    def do_backups(self, _arguments):
+        one = {"ident": "1", "guest": "web1", "when": "2026-11-23 02:00", "host": "hyper1",
+               "consistency": "file systems", "wrong": None}  # fmt: skip
+        return {"vault": [one]}
+
+    def do_migrate_unfinished(self, _arguments):
+        return {"unfinished": {"result": True, "comment": "no migration is unfinished"}}
+
+    def do_repair(self, _arguments):
+        return {"repair": {"result": True, "comment": "nothing is left over"}}
+
+
+def _queried(guests):
+    return {
+        "node_info": {"cpus": 32, "phymemory": 131072},
+        "vm_info": {
+            name: {
+                "cpu": one["cpu"], "mem": one["mem"], "maxMem": one["mem"], "state": one["state"],
+                "uuid": one["uuid"], "graphics": {"type": "vnc", "port": "5900"},
+                "disks": {"vda": {"file": f"/srv/salt-images/{name}_system.qcow2",
+                                  "file format": "qcow2", "virtual size": 8 << 30}},
+                "nics": {"52:54:00:12:34:56": {"type": "bridge", "source": {"bridge": "br0"},
+                                               "model": "virtio"}},
+            }
+            for name, one in guests.items()
+        },
+    }  # fmt: skip
+
+
+def _info(guests):
+    used = 6554 + sum(one["mem"] // 1024 + 90 for one in guests.values())
+    vcpus = sum(one["cpu"] for one in guests.values())
+    return {
+        "cpus": 32, "vcpus_used": vcpus, "vcpus_free": 128 - vcpus, "memory_mib": 131072,
+        "memory_used_mib": used, "memory_free_mib": max(0, 131072 - used), "disk_gib": 1800.0,
+        "disk_free_gib": 1800.0 - 8 * len(guests), "guests": len(guests), "types": ["kvm"],
+        "maintenance": None,
+    }  # fmt: skip
+
+
+def done(name, comment):
+    """As the runner's verbs answer."""
+    return {name: {"result": True, "comment": comment, "changes": {}}}
+
+
+def failed(name, comment):
+    """As they answer when they fail."""
+    return {name: {"result": False, "comment": comment}, "retcode": 1}
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """The requests of rest_cherrypy that the page makes."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_words):
+        pass
+
+    def answer(self, code, data, kind="application/json"):
+        body = data if isinstance(data, bytes) else json.dumps(data).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def allowed(self):
+        return self.server.valid and self.headers.get("X-Auth-Token") == TOKEN
+
+    def do_GET(self):
+        if self.path == "/page":
+            return self.file("index.html")
+        if self.path.startswith("/static/"):
+            return self.file(self.path.removeprefix("/static/"))
+        if self.path == "/events" and self.allowed() and self.server.has_events:
+            return self.events()
+        code = 401 if self.path == "/events" and self.server.has_events else 404
+        return self.answer(code, b"", "text/html")
+
+    def file(self, name):
+        path = FILES / name
+        if path.parent != FILES or not path.is_file():
+            return self.answer(404, b"", "text/html")
+        return self.answer(200, path.read_bytes(), KINDS[path.suffix])
+
+    def events(self):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        heard = queue.Queue()
+        self.server.listeners.append(heard)
+        try:
+            self.wfile.write(b"retry: 400\n")
+            while one := heard.get():
+                tag, data = one
+                text = json.dumps({"tag": tag, "data": data})
+                self.wfile.write(f"tag: {tag}\ndata: {text}\n\n".encode())
+        except OSError:
+            pass
+        finally:
+            self.server.listeners.remove(heard)
+            self.close_connection = True
+
+    def do_POST(self):
+        given = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"{}")
+        if self.path == "/login":
+            return self.login(given)
+        if self.path == "/logout":
+            self.server.calls.append(("logout", {}))
+            return self.answer(200, {"return": "Your token has been cleared"})
+        if not self.allowed():
+            return self.answer(401, b"<p>No permission</p>", "text/html")
+        return self.run(given[0])
+
+    def login(self, given):
+        if (given["username"], given["password"]) != (USER, PASSWORD):
+            return self.answer(401, b"<p>Could not authenticate</p>", "text/html")
+        found = {"token": TOKEN, "user": USER, "eauth": given["eauth"], "expire": 4e9}
+        return self.answer(200, {"return": [found]})
+
+    def run(self, low):
+        fun = low["fun"].removeprefix("virt.")
+        arguments = {**low["kwarg"], **({"args": low["arg"]} if low["arg"] else {})}
+        if low["client"] == "runner":
+            found = {"data": self.server.call(fun, arguments), "outputter": "virt_query"}
+            return self.answer(200, {"return": [found]})
+        jid = str(next(self.server.jids))
+        self.answer(200, {"return": [{"tag": f"salt/run/{jid}", "jid": jid}]})
+        found = {"data": self.server.call(fun, arguments), "outputter": "virt_query"}
+        self.server.tell(f"salt/run/{jid}/ret", {"fun": f"runner.virt.{fun}", "return": found})
+        return None

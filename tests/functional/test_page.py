@@ -1,0 +1,445 @@
+"""The page in a browser, before an API that answers from a cloud that is made up."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+browser = pytest.importorskip("tests.browser", reason="no selenium here: the tests' Python has it")
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
+
+from tests.functional import page_api
+from tests.functional.page_api import HOSTILE, PASSWORD, USER
+
+pytestmark = pytest.mark.skipif(
+    bool(browser.missing()), reason="apt-get install chromium chromium-driver: for the page"
+)
+# the pictures of docs/page.md are made again by PICTURES=docs/static
+PICTURES = os.environ.get("PICTURES")
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    with browser.opened(tmp_path_factory.mktemp("browser")) as found:
+        yield found
+
+
+@pytest.fixture
+def api():
+    found = page_api.Api(page_api.cloud(4, 40))
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def page(api, chromium):
+    """The page of a new session, and at its end no word of the browser against it."""
+    chromium.looks(1280, 800)
+    chromium.get(f"{api.url}/page")
+    chromium.run("localStorage.clear(); sessionStorage.clear()")
+    chromium.get(f"{api.url}/page")
+    chromium.wrong()
+    yield chromium
+    # the browser itself counts an answer that is no success
+    assert [one for one in chromium.wrong() if "Failed to load resource" not in one] == []
+
+
+@pytest.fixture
+def inside(page):
+    login(page)
+    return page
+
+
+def login(page, password=PASSWORD):
+    page.fill("#user", USER)
+    page.fill("#password", password)
+    page.button("Log in").click()
+
+
+def guest_in(api, state, host="hyper1"):
+    return next(name for name, one in api.hosts[host].items() if one["state"] == state)
+
+
+def tile(page, name):
+    return page.one(f'.tile[data-name="{name}"]')
+
+
+def press(page, *keys):
+    ActionChains(page.driver).send_keys(*keys).perform()
+
+
+def test_a_wrong_password_is_said_and_nothing_is_kept(page):
+    login(page, "wrong")
+    page.until_text("user, password or kind of login are not right")
+    assert page.run("return sessionStorage.length") == 0
+
+
+def test_log_in_see_and_log_out(page, api):
+    login(page)
+    page.until_text("40 guests on".rpartition(" ")[0])
+    assert [one.text for one in page.all(".host h2")] == list(api.hosts)
+    assert len(page.all(".tile.guest")) == 40
+    # no cookie: no other site's request can be the user's
+    assert page.driver.get_cookies() == []
+    page.button("Log out").click()
+    page.one("#password")
+    assert page.run("return sessionStorage.length") == 0
+    assert api.calls[-1][0] == "logout"
+
+
+def test_tiles_are_in_proportion_to_memory(inside, api):
+    inside.one(".tile.guest")
+    sizes = inside.run("""
+        const area = (one) => parseFloat(one.style.width) * parseFloat(one.style.height);
+        return Object.fromEntries([...document.querySelectorAll('.host:first-child .tile.guest')]
+            .map((one) => [one.dataset.name, area(one)]));""")
+    one_mib = 10000 / 131072  # of per cent times per cent
+    for name, guest in api.hosts["hyper1"].items():
+        assert sizes[name] == pytest.approx(guest["mem"] / 1024 * one_mib, rel=0.01)
+
+
+def test_a_treemap_fills_its_box_and_nothing_overlaps(inside):
+    found = inside.run("""
+        return import('/static/layout.js').then(({squarified}) =>
+            squarified([9, 7, 7, 3, 2, 1, 1, 30].map((weight) => ({weight})), 2.4));""")
+    assert sum(one["w"] * one["h"] for one in found) == pytest.approx(10000)
+    for one in found:
+        assert one["w"] * one["h"] == pytest.approx(10000 * one["weight"] / 60)
+        assert one["x"] >= 0 and one["x"] + one["w"] <= 100.001
+        for other in found:
+            apart = (one["x"] + one["w"] <= other["x"] + 0.001
+                     or one["y"] + one["h"] <= other["y"] + 0.001)  # fmt: skip
+            apart |= (other["x"] + other["w"] <= one["x"] + 0.001
+                      or other["y"] + other["h"] <= one["y"] + 0.001)  # fmt: skip
+            assert apart or one is other
+
+
+def test_pause_and_resume_from_the_card(inside, api):
+    name = guest_in(api, "running")
+    tile(inside, name).click()
+    inside.button("Pause", "dialog").click()
+    inside.until_text(f"{name} on hyper1: pause", "dialog")
+    inside.button("Resume", "dialog").click()
+    inside.until(lambda: api.hosts["hyper1"][name]["state"] == "running", "running")
+    called = [one for one in api.calls if one[0] in ("pause", "resume")]
+    assert called == [("pause", {"name": name}), ("resume", {"name": name})]
+
+
+def test_what_fails_is_the_apis_one_line(inside, api):
+    name = guest_in(api, "running")
+    api.answers["pause"] = page_api.failed(name, "hyper1: libvirt does not answer within 30 s")
+    tile(inside, name).click()
+    inside.button("Pause", "dialog").click()
+    inside.until_text("hyper1: libvirt does not answer within 30 s", "dialog .line.bad")
+
+
+def test_power_off_is_asked_about_first(inside, api):
+    name = guest_in(api, "running")
+    tile(inside, name).click()
+    inside.button("Power off", "dialog").click()
+    inside.until_text("has not yet written", "dialog")
+    inside.button("Cancel", "dialog").click()
+    assert "force_off" not in [fun for fun, _ in api.calls]
+    inside.button("Power off", "dialog.drawer").click()
+    inside.button("Power off", "dialog:not(.drawer)").click()
+    inside.until(lambda: api.hosts["hyper1"][name]["state"] == "shutdown", "off")
+
+
+def test_others_changes_are_seen_by_events(inside, api):
+    name = guest_in(api, "running")
+    inside.until_text("live", ".live.on")
+    api.hosts["hyper1"][name]["state"] = "shutdown"
+    api.tell("salt/run/20261124/ret", {"fun": "runner.virt.force_off", "return": {}})
+    inside.one(f'.tile.shutdown[data-name="{name}"]')
+
+
+def test_keyboard_alone(page, api):
+    press(page, USER, Keys.TAB, PASSWORD, Keys.ENTER)
+    page.one(".tile.guest")
+    focused = "return document.activeElement.dataset.name || document.activeElement.textContent"
+    seen = []
+    while not seen or not page.run("return document.activeElement.matches('.tile')"):
+        press(page, Keys.TAB)
+        seen.append(page.run(focused))
+        assert len(seen) < 20, seen
+    first = seen[-1]
+    press(page, Keys.ARROW_RIGHT)
+    second = page.run(focused)
+    assert second != first and second in api.hosts["hyper1"]
+    press(page, Keys.PAGE_DOWN)
+    assert page.run(focused) in api.hosts["hyper2"]
+    press(page, Keys.PAGE_UP)
+    assert page.run(focused) == second
+    press(page, Keys.ENTER)
+    page.until_text(second, "dialog h2")
+    press(page, Keys.ESCAPE)
+    page.until(lambda: not page.all("dialog"), "no dialog")
+    assert page.run(focused) == second
+
+
+def test_migrate_by_keyboard_with_the_reasons_first(inside, api):
+    name = guest_in(api, "running")
+    tile(inside, name).send_keys(Keys.ENTER)
+    inside.button("Migrate…", "dialog").send_keys(Keys.ENTER)
+    inside.until_text("over TLS", "dialog .line")
+    target = inside.one("#target")
+    target.send_keys("hyper2")
+    inside.until_text("its CPU has no avx2", "dialog .line.bad")
+    assert not inside.button("Migrate", "dialog").is_enabled()
+    target.send_keys(Keys.ARROW_DOWN, Keys.ARROW_DOWN)
+    inside.until_text("would be moved from hyper1 to hyper4", "dialog .line.good")
+    assert "migrate" in [fun for fun, given in api.calls if given.get("test")]
+    assert not [1 for fun, given in api.calls if fun == "migrate" and not given.get("test")]
+    inside.until(lambda: inside.button("Migrate", "dialog").is_enabled(), "Migrate")
+    inside.button("Migrate", "dialog").send_keys(Keys.ENTER)
+    inside.until(lambda: name in api.hosts["hyper4"], "moved")
+    inside.until_text("was moved from hyper1 to hyper4", ".said")
+
+
+DRAG = """
+const [tile, host] = arguments;
+const data = new DataTransfer();
+const tell = (kind, on) => on.dispatchEvent(
+    new DragEvent(kind, {bubbles: true, cancelable: true, dataTransfer: data}));
+window.dragged = {over: () => tell('dragover', host),
+                  drop: () => { tell('drop', host); tell('dragend', tile); }};
+tell('dragstart', tile);
+tell('dragover', host);
+"""
+
+
+def test_migrate_by_dragging_with_the_reasons_first(inside, api):
+    name = guest_in(api, "running")
+    tile(inside, name)
+    boxes = dict(zip(api.hosts, inside.all(".host"), strict=True))
+    inside.run(DRAG, tile(inside, name), boxes["hyper2"])
+    inside.until_text("its CPU has no avx2", ".host.no .verdict")
+    inside.run(DRAG, tile(inside, name), boxes["hyper4"])
+    inside.until_text("can be moved from hyper1 to hyper4", ".host.yes .verdict")
+    inside.run("window.dragged.drop()")
+    inside.until_text("would be moved from hyper1 to hyper4", "dialog .line.good")
+    inside.button("Migrate", "dialog").click()
+    inside.until(lambda: name in api.hosts["hyper4"], "moved")
+
+
+def test_a_migration_shows_its_progress(inside, api):
+    inside.until_text("live", ".live.on")
+    api.tell("salt/virt/migrate/web99/progress", {"name": "web99", "percent": 40})
+    inside.until_text("40 %", ".strip")
+    api.tell("salt/virt/web99/migrate/done", {"guest": "web99", "message": "web99 was moved"})
+    inside.until(lambda: not inside.one(".strip").is_displayed(), "it is over")
+    inside.run("location.hash = '#jobs'")
+    inside.until_text("web99 was moved", ".job.done")
+
+
+def test_evacuate_shows_its_plan_first(inside, api):
+    inside.button("hyper1", ".host").click()
+    inside.button("Evacuate…", "dialog").click()
+    inside.until_text("10 would move, 0 would stay", "dialog")
+    assert [given for fun, given in api.calls if fun == "evacuate"] == [
+        {"host": "hyper1", "test": True}
+    ]
+    inside.fill("#reason", "new disks")
+    inside.button("Evacuate hyper1", "dialog").click()
+    wanted = ("evacuate", {"host": "hyper1", "reason": "new disks"})
+    inside.until(lambda: wanted in api.calls, "it is told")
+
+
+def test_snapshots(inside, api):
+    name = guest_in(api, "running")
+    tile(inside, name).click()
+    api.answers["snapshot"] = page_api.done(name, "taken")
+    api.answers["revert"] = page_api.done(name, f"{name} is as it was")
+    inside.fill("dialog input", "before")
+    inside.button("Take snapshot", "dialog").click()
+    inside.until_text("monday", "dialog")
+    assert ("snapshot", {"name": name, "snapshot": "before"}) in api.calls
+    inside.button("Revert…", "dialog").click()
+    inside.button("Revert", "dialog:not(.drawer)").click()
+    inside.until_text(f"{name} is as it was", "dialog")
+    assert ("revert", {"name": name, "snapshot": "monday"}) in api.calls
+
+
+def test_deploy_with_the_picture_of_why(inside, api):
+    inside.until_text("live", ".live.on")
+    inside.button("Deploy…").click()
+    inside.fill("#name", "new1")
+    inside.fill("#cpu", "2")
+    inside.fill("#image", "salt://debian.qcow2")
+    inside.button("Where would it go?", "dialog").click()
+    inside.until_text("new1 would go to hyper3", "dialog")
+    assert [one.text for one in inside.all(".scores strong")] == ["hyper3", "hyper1", "hyper2"]
+    inside.until_text("2048 MiB are wanted, 512 MiB are free", ".rejected")
+    assert "score 2.75" in inside.one(".score").get_attribute("aria-label")
+    inside.button("Deploy", "dialog").click()
+    inside.until_text("new1 is running on hyper3", ".said")
+    asked = {"name": "new1", "cpu": 2, "mem": "1G", "image": "salt://debian.qcow2"}
+    assert [given for fun, given in api.calls if fun == "init"] == [{**asked, "test": True}, asked]
+    tile(inside, "new1")
+
+
+def test_what_init_refuses_is_said_and_nothing_is_made(inside, api):
+    inside.button("Deploy…").click()
+    there = guest_in(api, "running")
+    inside.fill("#name", there)
+    inside.button("Deploy", "dialog").click()
+    inside.until_text(f"'{there}' is there already, on hyper1", "dialog .line.bad")
+    assert [given["test"] for fun, given in api.calls if fun == "init"] == [True]
+
+
+def test_health_at_a_glance(inside, api):
+    inside.run("location.hash = '#health'")
+    inside.until_text("it was to be renewed 3 days ago")
+    marks = inside.until(
+        lambda: (found := [one.text for one in inside.all(".panel .badge")])
+        and "…" not in found and found, "all have answered",
+    )  # fmt: skip
+    assert marks == ["all is well", "look here", "all is well", "all is well", "all is well"]
+
+
+def test_what_a_server_says_is_text(inside, api):
+    api.hosts["hyper1"][HOSTILE] = {"cpu": 1, "mem": 1 << 23, "state": HOSTILE, "uuid": HOSTILE}
+    api.tell("salt/run/1/ret", {"fun": "runner.virt.start", "return": {}})
+    api.tell(
+        f"salt/virt/{HOSTILE.replace('/', '')}/init/copy", {"message": HOSTILE, "percent": "x"}
+    )
+    tile(inside, HOSTILE).click()
+    inside.until_text(HOSTILE, "dialog")
+    inside.button("Show", "dialog").click()
+    inside.until_text("monday", "dialog")
+    assert inside.all("img") == []
+    # and no code of the page could make it otherwise
+    blocked = """
+        try { document.body.insertAdjacentHTML('beforeend', '<b>x</b>'); return 'made'; }
+        catch (exc) { return exc.name; }"""
+    assert inside.run(blocked) == "TypeError"
+    inside.wrong()  # the browser tells of that, too
+
+
+def test_an_answer_of_the_wrong_kind_breaks_nothing(inside, api):
+    inside.one(".tile.guest")
+    for answer in ([], "x", None, {"hyper1": 7}, {"hyper1": {"vm_info": {"web1": None}}}):
+        api.answers["query"] = api.answers["host_info"] = answer
+        before = len(api.calls)
+        api.tell("salt/run/1/ret", {"fun": "runner.virt.start", "return": {}})
+        inside.until(lambda before=before: len(api.calls) >= before + 2, "asked again")
+    api.answers.clear()
+    api.tell("salt/run/1/ret", {"fun": "runner.virt.start", "return": {}})
+    inside.until(lambda: len(inside.all(".tile.guest")) == 40, "all are back")
+
+
+def test_a_session_that_ends_is_a_new_login(inside, api):
+    inside.one(".tile.guest")
+    api.valid = False
+    api.tell("salt/run/1/ret", {"fun": "runner.virt.start", "return": {}})
+    tile(inside, guest_in(api, "running")).click()
+    inside.button("Pause", "dialog").click()
+    inside.until_text("the session has ended: log in again")
+    assert inside.all("dialog, .tile") == []
+    assert inside.run("return sessionStorage.length") == 0
+
+
+def test_a_limited_user_sees_what_the_api_gives(page, api):
+    api.refuses = {"host_info", "certs", "ha_status", "repair", "backups", "migrate_unfinished"}
+    api.has_events = False
+    api.hosts = {"hyper1": {"web1": api.hosts["hyper1"].popitem()[1]}}
+    login(page)
+    tiles = page.until(lambda: page.all(".tile.guest"), "web1")
+    assert [one.get_attribute("data-name") for one in tiles] == ["web1"]
+    page.until_text("every 30 s", ".live")
+    tile(page, "web1").click()
+    page.until(lambda: page.button("Back up", "dialog"), "card")
+    press(page, Keys.ESCAPE)
+    page.run("location.hash = '#health'")
+    page.until_text(f"{USER} may not call virt.certs")
+
+
+LOOKS = {"light": (1280, 800, False), "dark": (1280, 800, True), "phone": (390, 844, False)}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(page, api, look):
+    page.looks(*LOOKS[look])
+    assert page.axe() == []
+    login(page)
+    api.tell("salt/virt/migrate/web99/progress", {"name": "web99", "percent": 40})
+    for view in ("hosts", "guests", "jobs", "health"):
+        page.run("location.hash = arguments[0]", view)
+        page.one(f"nav a[href='#{view}'][aria-current]")
+        page.until(lambda: "…" not in [one.text for one in page.all(".panel .badge")], "answers")
+        assert (view, page.axe()) == (view, [])
+        assert page.run("return document.documentElement.scrollWidth <= innerWidth"), view
+    page.run("location.hash = 'hosts'")
+    tile(page, guest_in(api, "running")).click()
+    page.button("Show", "dialog").click()
+    page.until_text("monday", "dialog")
+    assert page.axe() == []
+    page.button("Migrate…", "dialog").click()
+    page.until_text("over TLS", "dialog")
+    assert page.axe() == []
+    page.run("document.querySelectorAll('dialog').forEach((one) => one.close())")
+    page.button("Deploy…").click()
+    page.fill("#name", "new1")
+    page.button("Where would it go?").click()
+    page.until_text("would go to", "dialog")
+    assert page.axe() == []
+
+
+def test_of_2000_guests_only_what_changed_is_drawn_again(page):
+    api = page_api.Api(page_api.cloud(100, 2000))
+    try:
+        page.get(f"{api.url}/page")
+        login(page)
+        page.until(lambda: len(page.all(".host")) == 100, "100 hosts")
+        assert len(page.all(".tile.guest")) == 2000
+        page.until_text("live", ".live.on")
+        page.run("document.querySelectorAll('.host').forEach((one) => { one.seen = true; })")
+        name = guest_in(api, "running", "hyper70")
+        api.hosts["hyper70"][name]["state"] = "paused"
+        api.tell("salt/run/1/ret", {"fun": "runner.virt.pause", "return": {}})
+        page.one(f'.tile.paused[data-name="{name}"]')
+        again = page.run("""return [...document.querySelectorAll('.host')]
+            .filter((one) => !one.seen).map((one) => one.querySelector('h2').textContent)""")
+        assert again == ["hyper70"]
+        page.fill("#find", name)
+        page.until(lambda: [one.text for one in page.all(".host h2")].count("hyper70"), "found")
+        assert len(page.all(".host")) < 100
+    finally:
+        api.stop()
+
+
+def test_pictures_of_the_manual(page, api, tmp_path):
+    folder = Path(PICTURES or tmp_path)
+    login(page)
+    page.until_text("live", ".live.on")
+    page.picture(folder / "page-hosts.webp")
+    page.looks(1280, 800, dark=True)
+    tile(page, guest_in(api, "running")).click()
+    page.button("Show", "dialog").click()
+    page.until_text("monday", "dialog")
+    page.picture(folder / "page-card.webp")
+    page.looks(1280, 800)
+    page.button("Migrate…", "dialog").click()
+    page.one("#target").send_keys("hyper2")
+    page.until_text("avx2", "dialog .line.bad")
+    page.picture(folder / "page-migrate.webp")
+    page.run("document.querySelectorAll('dialog').forEach((one) => one.close())")
+    page.button("Deploy…").click()
+    page.fill("#name", "new1")
+    page.button("Where would it go?").click()
+    page.until_text("would go to", "dialog")
+    page.picture(folder / "page-deploy.webp")
+    page.run("document.querySelectorAll('dialog').forEach((one) => one.close())")
+    page.run("location.hash = 'health'")
+    page.until_text("renewed 3 days ago")
+    page.picture(folder / "page-health.webp")
+    page.looks(390, 844, dark=True)
+    page.run("location.hash = 'hosts'")
+    page.one(".tile.guest")
+    time.sleep(0.5)
+    page.picture(folder / "page-phone.webp")
+    sizes = {path.name: path.stat().st_size for path in folder.glob("page-*.webp")}
+    assert len(sizes) == 6
+    assert all(8_000 < size < 150_000 for size in sizes.values()), sizes
