@@ -5,7 +5,7 @@ SALT ?= 3008
 ARGS ?=
 
 .PHONY: help test test-unit test-rootless test-lab test-matrix test-bare lint coverage-api docs lab-up lab-down lab-sync lab-build \
-	demo demo-down publish bench bench-ha corpus chaos ha coverage parity mutation site swarm wheel changelog release
+	demo demo-down publish bench bench-ha bench-backup corpus chaos backup-random ha coverage parity mutation site bench-exporter swarm wheel changelog release
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -55,6 +55,12 @@ bench: ## ratios against peers and floors: placement, a deployment of 1,000 gues
 bench-ha: ## from a power cut to libvirt's running elsewhere, median and worst: ARGS="30 30", with a BMC and without
 	$(LAB) bench ha $(ARGS)
 
+bench-exporter: ## the exporter of metrics beside Debian's prometheus-libvirt-exporter, 500 guests of libvirt's test driver: ARGS=50
+	$(LAB) bench exporter $(ARGS)
+
+bench-backup: ## a full backup and an increment against Debian's virtnbdbackup on the same guest: ARGS="--mib 1024 --rounds 3"
+	$(LAB) bench backup $(ARGS)
+
 swarm: ## a master and N hosts with Salt's own protocol, asked and measured: make swarm N=200 ARGS=--help
 	$(LAB) swarm $(or $(N),20) $(ARGS)
 
@@ -63,6 +69,10 @@ corpus: ## the definitions of libvirt's own tests (Debian's source package) read
 
 chaos: ## random steps with faults in a lab of three hosts: SEED=7, STEPS=file, MINUTES=60, LENGTH=10, SHRINK=20
 	$(LAB) chaos $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS)) $(if $(MINUTES),--minutes $(MINUTES)) \
+		$(if $(LENGTH),--length $(LENGTH)) $(if $(SHRINK),--shrink $(SHRINK)) $(ARGS)
+
+backup-random: ## random steps for backups, each restored and compared bit for bit: SEED=7, RUNS=50, STEPS=file, LENGTH=10, SHRINK=10
+	$(LAB) backup-random $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS)) $(if $(STEPS),--steps $(STEPS)) \
 		$(if $(LENGTH),--length $(LENGTH)) $(if $(SHRINK),--shrink $(SHRINK)) $(ARGS)
 
 ha: ## random clouds and faults for the decisions of high availability, in simulated time: RUNS=10000, SEED=1

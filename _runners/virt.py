@@ -13,7 +13,7 @@ Which minions are hypervisors is the master's own configuration:
       hosts: 'hyper*'   # a compound target; default: minions that report themselves
 """
 
-from dataclasses import replace
+import dataclasses
 from typing import TYPE_CHECKING
 
 import saltvirt
@@ -264,7 +264,7 @@ def capacity(cpu, mem, hypervisor="kvm", disk_gib=0, **kwargs):
     """
     more = settings.given(kwargs)
     wanted = _wanted("capacity", cpu, mem, more.pop("image", None), hypervisor, None, dict(more))
-    request = replace(
+    request = dataclasses.replace(
         wanted.request(),
         disk_bytes=int(units.parse_number(disk_gib, "disk_gib") * 1024**3),
         by_profile=bool(settings.given(kwargs)),

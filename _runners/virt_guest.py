@@ -13,6 +13,7 @@ saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, settings, units
 from saltvirt.fleet.client import Fleet
+from saltvirt.hamaster import of_master
 from saltvirt.operations import lifecycle, operation, report, result, snapshots
 from saltvirt.operations.authorize import Authorize
 from saltvirt.operations.eject import Eject
@@ -33,7 +34,8 @@ def __virtual__():
 
 def _verb(name, verb, test, wait_s=0, options=None, host=None):
     with Fleet(__opts__) as fleet:
-        change = lifecycle.Lifecycle(fleet, name, verb, wait_s, options, host)
+        keeps = of_master.keeper(__opts__) if verb == "start" else None
+        change = lifecycle.Lifecycle(fleet, name, verb, wait_s, options, host, keeps)
         return operation.perform(change, test)
 
 
@@ -46,7 +48,8 @@ def start(name, test=False, overcommit=False, host=None):
 
     :param name: of the guest
     :param test: show what would be done, change nothing
-    :param overcommit: start it all the same where there is no room
+    :param overcommit: start it all the same where there is no room, or it takes of what
+        ``virt:ha:reserve`` keeps
     :param host: where it is: you know that it runs nowhere else, whoever is silent
 
     :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``, ``state``
@@ -339,7 +342,8 @@ def clone(name, new, start=False, test=False, **kwargs):
     sure = bool(options.pop("name_is_free", False))
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, new, "clone", __salt__)
-        copy = Clone(fleet, progress, name, new, options, sure, start=start)
+        keeps = of_master.keeper(__opts__)
+        copy = Clone(fleet, progress, name, new, options, sure, start=start, keeper=keeps)
         return operation.perform(copy, test)
 
 

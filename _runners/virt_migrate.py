@@ -164,7 +164,8 @@ def rebalance(apply=False, threshold=THRESHOLD, test=False):
         progress = report.of_runner(fleet, "rebalance", "rebalance", __salt__)
         plans: migrating.Plans = {}
         move = _mover(others=True, plans=plans)
-        even = Rebalance(fleet, _policy(), threshold, move, progress, plans)
+        keeps = of_master.keeper(__opts__)
+        even = Rebalance(fleet, _policy(), threshold, move, progress, plans, keeps)
         return operation.perform(even, test or not apply)
 
 

@@ -42,6 +42,10 @@ class NotFound(VirtError):
     """The named guest, host, pool, network, volume or profile does not exist."""
 
 
+class Denied(VirtError):
+    """Whoever asks has no right to it; see docs/rights.md."""
+
+
 class AlreadyExists(VirtError):
     """The name or UUID is taken."""
 

@@ -13,6 +13,8 @@ from saltvirt.errors import InvalidInput
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9])?"
 _UNFIT = re.compile(r"[/\x00-\x1f\x7f]")
 _GUEST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+# checkpoints that backups make begin with it
+CHECKPOINT = "salt-virt."
 MAX_LENGTH = 200  # file names end at 255 bytes and we append disk names and suffixes
 
 

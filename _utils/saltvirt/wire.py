@@ -73,6 +73,7 @@ class Again(Generic[AnyFact]):
 
     def __init__(self, kind: type[AnyFact]) -> None:
         self._kind = kind
+        self._readers = {name: read for name, read, _ in _fields(cast(Any, kind))}
         self._before: tuple[dict[str, Any], AnyFact] | None = None
 
     def read(self, data: dict[str, Any], whose: str) -> AnyFact:
@@ -83,13 +84,15 @@ class Again(Generic[AnyFact]):
             old, fact = self._before
             try:
                 news = {
-                    name: _at(name, read_one, data[name])
-                    for name, read_one, _ in _fields(cast(Any, self._kind))
-                    if name in data and data[name] is not old[name]
+                    name: _at(name, self._readers[name], value)
+                    for name, value in data.items()
+                    if value is not old[name] and name in self._readers
                 }
             except Misfit as exc:
                 raise errors.BadAnswer(f"{whose}: {exc}") from exc
-            found = dataclasses.replace(cast(Any, fact), **news)
+            found = object.__new__(self._kind)  # there are hundreds a second: no field is set twice
+            found.__dict__.update(fact.__dict__)
+            found.__dict__.update(news)
         self._before = data, found
         return found
 

@@ -102,10 +102,11 @@ NOT_ITS = ("upper", "work", "lock", "master")
 
 def orchestrated(function, kwarg):
     """What the runner answers to a state; its own arguments are in test_hostile_answers."""
-    assert function in ("virt.deployed", "virt.ha_enable", "virt.ha_disable", "virt.backup",
-                        "virt.backups")  # fmt: skip
+    assert function in ("virt.deployed", "virt.ha_enable", "virt.ha_disable", "virt.backup_due",
+                        "virt.backup_restore")  # fmt: skip
     told = {"result": True, "comment": "nothing is to be done", "changes": {}}
-    return {"data": {str(kwarg.get("deployment", kwarg.get("name"))): told}}
+    of_one = kwarg["guests"][0] if function == "virt.backup_due" else kwarg.get("name")
+    return {"data": {str(kwarg.get("deployment", of_one)): told}}
 
 
 class TooLong(BaseException):

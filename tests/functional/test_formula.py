@@ -313,3 +313,43 @@ def test_what_pillar_says_is_data(render, expected, sls, python, odd):
             if key == "repl" and "plain" in str(value):
                 text = str(one[key]).replace("\\\\", "\\")
                 assert json.dumps(odd, ensure_ascii=False) in text
+
+
+def of_metrics(render, **more):
+    """The states of libvirt.metrics, by what they do."""
+    found = render("debian-12", "libvirt.metrics", {"metrics": {"address": "10.0.0.11"}}, **more)
+    before = render("debian-12", "libvirt.python", **more)
+    return {next(iter(one)): one for one in found if one not in before}
+
+
+def test_the_exporter_is_set_up_by_name_alone(render):
+    assert "virt_exporter" not in str(render("debian-12"))
+    library, engine, restarts = render(
+        "debian-12", "libvirt.metrics", {"metrics": {"address": "10.0.0.11"}}
+    )[-3:]
+    pip = "/opt/saltstack/salt/salt-pip install --no-cache-dir --disable-pip-version-check"
+    assert library["cmd.run"] == f"{pip} prometheus-client"
+    assert engine["file.managed"].endswith("/minion.d/virt_exporter.conf")
+    told = {"address": "10.0.0.11", "port": 9177, "tls": False, "every_s": 60}
+    assert yaml.safe_load(engine["contents"]) == {"engines": [{"virt_exporter": told}]}
+    assert "try-restart salt-minion" in restarts["cmd.run"]
+
+
+@pytest.mark.parametrize(
+    ("engines", "what"),
+    [
+        (["libvirt_events"], "test.fail_without_changes"),
+        ([{"libvirt_events": {}}], "test.fail_without_changes"),
+        ([{"virt_exporter": {"port": 1}}], "file.managed"),
+        (["libvirt_events", "virt_exporter"], None),
+    ],
+)
+def test_engines_that_a_minion_has_are_not_taken_from_it(highstate, render, engines, what):
+    highstate.state.opts["engines"] = engines
+    try:
+        found = of_metrics(render)
+    finally:
+        highstate.state.opts["engines"] = []
+    assert {*found} - {"cmd.run"} == ({what} if what else set())
+    if what == "test.fail_without_changes":
+        assert "libvirt_events" in found[what][what]

@@ -25,6 +25,7 @@ import salt.config
 import salt.payload
 import salt.utils.event
 
+from saltvirt.backupmaster import due
 from saltvirt.fleet import answer, client, target
 from saltvirt.fleet.client import Fleet
 from saltvirt.ha.view import GuestWanted
@@ -240,13 +241,18 @@ class Host:
 
     def backup_plan(self, **_more):
         disks = [{"target": "vda", "parent": None, "since": None, "reason": "the first"}]
-        return {"ident": BACKUP, "disks": disks, "needed": ["salt-virt.x"]}
+        return {"ident": BACKUP, "disks": disks, "needed": ["salt-virt.x"], "guest": "web1",
+                "host": "hv1"}  # fmt: skip
+
+    def backup_reader(self, **_more):
+        return {"authority": "PEM"}
 
     def backup_begin(self, **_more):
         disk = {"target": "vda", "size_bytes": 8, "source": "file /i/a", "export": "vda",
                 "parent": None, "reason": "the first", "checkpoint": "c"}  # fmt: skip
         return {"uuid": "u", "host": "hv1", "port": 10809, "consistency": "crash",
-                "definition": "<domain/>", "disks": [disk], "note": "no agent"}  # fmt: skip
+                "definition": "<domain/>", "disks": [disk], "note": "no agent",
+                "authority": "PEM"}  # fmt: skip
 
     def backup_pull(self, **_more):
         return {"ident": BACKUP, "stored_bytes": 9, "moved_bytes": 8, "checkpoints": ["c"]}
@@ -262,10 +268,22 @@ class Host:
     def backup_show(self, **_more):
         disks = [{"target": "vda", "size_bytes": 8}]
         return {"ident": BACKUP, "guest": "web1", "host": "hv1", "port": 10809,
-                "definition": "<domain/>", "disks": disks}  # fmt: skip
+                "definition": "<domain/>", "disks": disks, "authority": "PEM"}  # fmt: skip
 
     def backup_restore(self, name, **_more):
         return self.init(name)
+
+    def backup_over(self, **_more):
+        return {"uuid": "u", "active": False, "why": [], "waits": None}
+
+    def backup_disk(self, **_more):
+        return {"path": "/srv/salt-images/web1_vda.qcow2", "size_bytes": 8}
+
+    def backup_confirm(self, **_more):
+        return {"delete": ["/srv/salt-images/web1_vda.qcow2"], "keep": {}}
+
+    def backup_undo(self, **_more):
+        return {"left": []}
 
     def backup_prune(self, **_more):
         backups = [{"ident": "000001-20261123T155220Z-00000001", "stays": False, "why": "no rule"}]
@@ -276,6 +294,16 @@ class Host:
         found = {"when": "2026-11-23T15:52:20Z", "disks": ["vda"], "broken": {}}
         about = {"uuid": "u", "ident": "000001-20261123T155220Z-00000001", "guest": "web1"}
         return {"backups": [{**about, "verified": found, "trouble": None, "wrong": None}]}
+
+    def backup_ls(self, **_more):
+        file = {"name": "fstab", "kind": "file", "size_bytes": 8, "mode": "0644", "changed_s": 1}
+        about = {"ident": "000001-20261123T155220Z-00000001", "guest": "web1", "more": 0}
+        systems = {"filesystems": {"/dev/sda1": "ext4"}, "missing": {}}
+        return {**about, **systems, "files": [{**file, "link": None}]}
+
+    def backup_get(self, **_more):
+        about = {"ident": "000001-20261123T155220Z-00000001", "guest": "web1", "kind": "file"}
+        return {**about, "size_bytes": 8, "path": "/var/lib/salt-virt/backup-files/web1-1-fstab"}
 
     def storage_users(self, places=None, **_more):
         return dict.fromkeys(places or {})
@@ -387,27 +415,40 @@ VERBS = {
     "fence": ({"host": "hv1", "test": True}, ()),
     "backup": ({"name": "web1"}, ("web1",)), "backup_test": ({"name": "web1", "test": True}, ()),
     "backup_restore": ({"name": "web1", "new": "new1"}, ("web1", "new1")),
+    "backup_restore_over": ({"name": "web1", "over": True}, ("web1",)),
+    "backup_restore_disk": ({"name": "web1", "disk": "vda"}, ("web1",)),
+    "backup_confirm": ({"name": "web1"}, ("web1",)), "backup_undo": ({"name": "web1"}, ("web1",)),
     "backups": ({}, ()), "backup_verify": ({}, ()),
+    "backup_due": ({"guests": "web1"}, ("web1",)),
     "backup_prune": ({}, ()), "backup_prune_test": ({"name": "web1", "test": True}, ()),
+    "backup_ls": ({"name": "web1"}, ()), "backup_get": ({"name": "web1", "path": "/a"}, ()),
+    "backup_get_test": ({"name": "web1", "path": "/a", "test": True}, ()),
     "certs": ({}, ()), "rotate_ca": ({}, ()), "revoke": ({"host": "hv1"}, ()),
+    "metrics": ({}, ()),
+    "own": ({"name": "web1", "owner": "anna"}, ()), "owners": ({}, ()),
 }  # fmt: skip
 RUNNERS = {
     "virt": ("query", "list", "host_info", "versions", "next_host", "explain", "capacity", "init",
              "vm_info", "where"),
-    "virt_backup": ("backup", "backups", "backup_restore"),
+    "virt_backup": ("backup", "backup_due", "backups", "backup_restore", "backup_confirm",
+                    "backup_undo"),
+    "virt_backup_files": ("backup_ls", "backup_get"),
     "virt_backup_keep": ("backup_prune", "backup_verify"), "virt_deploy": ("deployed",),
     "virt_ha": ("ha_enable", "ha_disable", "ha_ignore", "ha_move", "ha_setup", "ha_rule",
                 "ha_arm", "ha_disarm", "ha_status", "ha_confirm_off", "ha_simulate", "fence"),
+    "virt_metrics": ("metrics",),
     "virt_migrate": ("migrate", "evacuate", "restore", "rebalance", "migratable", "migrate_abort",
                      "migrate_recover", "migrate_unfinished"),
     "virt_pki": ("certs", "rotate_ca", "revoke"),
-    "virt_repair": ("repair",), "virt_start": ("started",),
+    "virt_repair": ("repair",), "virt_rights": ("own", "owners"), "virt_start": ("started",),
 }  # fmt: skip
 
 
 def plain(verb):
     """The name of its function."""
-    return verb.removesuffix("_broken").removesuffix("_test").removesuffix("_to")
+    for suffix in ("_broken", "_test", "_to", "_over", "_disk"):
+        verb = verb.removesuffix(suffix)
+    return verb
 
 
 @pytest.fixture(scope="module")
@@ -490,7 +531,7 @@ def call(tmp_path, monkeypatch, modules, real, pairs):  # noqa: F811
         stem = next((s for s, names in RUNNERS.items() if function in names), "virt_guest")
         module = modules[stem]
         monkeypatch.setattr(module, "Fleet", lambda _opts: cloud, raising=False)
-        for library in (deploy, migrate):
+        for library in (deploy, due, migrate):
             monkeypatch.setattr(library, "Fleet", lambda _opts, **_more: cloud)
         monkeypatch.setattr(module, "__opts__", opts, raising=False)
         cloud.shown = []

@@ -29,6 +29,7 @@ from saltvirt.operations import held, init, slots
 from saltvirt.pki.authority import policy as pki_policy
 from saltvirt.placement import facts
 from saltvirt.placement import policy as placement_policy
+from saltvirt.rights import grants
 from saltvirt.seed import backends, minion
 from saltvirt.spec import guest as guests
 from saltvirt.spec import profiles
@@ -150,6 +151,7 @@ MASTER |= {
     for key in ("members", "name", "masters", "port", "pools", "leases", "reserve_policy",
                 *(one.name for one in dataclasses.fields(policy.HaPolicy)))
 }  # fmt: skip
+MASTER |= {f"rights:{key}": grants.read for key in ("grants", "groups", "quotas", "eauth")}
 SHOWN = ("backup:address", "backup:port")
 MASTER |= {key: backups for key in settings.KEYS if key.startswith("backup:") and key not in SHOWN}
 PROFILED = {"name": "x", "cpu": 1, "mem": 64, "hypervisor": "qemu"}

@@ -58,7 +58,7 @@ def printed():
 def render(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sls")
     opts = salt.config.master_config(None)
-    opts.update(cachedir=str(folder), virt={"hosts": "hv*"})
+    opts.update(cachedir=str(folder), conf_file="/etc/salt/minion", virt={"hosts": "hv*"})
 
     def rendered(text, data, pillar=None):
         functions = {
@@ -144,3 +144,22 @@ def test_a_deployment_is_data(render):
         found = render(text, {}, {"virt_deploy": {name: {"guests": guests}}})
         assert list(found) == [name]
         assert {"guests": guests} in found[name]["virt.deployed"]
+
+
+def test_the_page_is_configured_as_its_manual_says(render):
+    found = render((HERE / "formulas/virt/page/init.sls").read_text(), {})
+    written = {key: value for one in found["virt_page_settings"]["file.managed"]
+               for key, value in one.items()}  # fmt: skip
+    assert written["name"] == "/etc/salt/master.d/salt-virt-page.conf"
+    printed = re.search(r"```yaml\n(.*?)```", (HERE / "docs/page.md").read_text(), re.S)[1]
+    assert written["contents"] == printed
+    files = {key: value for one in found["virt_page_files"]["file.recurse"]
+             for key, value in one.items()}  # fmt: skip
+    assert files["name"] in printed
+    page = HERE / "formulas" / files["source"].removeprefix("salt://")
+    text = (page / "index.html").read_text()
+    named = re.findall(r'(?:src|href)="/static/([^"]+)"', text)
+    assert named
+    for script in page.glob("*.js"):
+        named += re.findall(r'from "\./([^"]+)"', script.read_text())
+    assert {path.name for path in page.iterdir()} == {"index.html", *named}

@@ -29,7 +29,7 @@ def pytest_runtest_makereport(item, call):
     report = yield
     if report.failed and call.when == "call":
         since = f"--since=@{int(time.time() - call.duration) - 1}"
-        for cloud in {id(c): c for c in item.funcargs.values() if hasattr(c, "hosts")}.values():
+        for cloud in {id(c): c for c in item.funcargs.values() if hasattr(c, "machine")}.values():
             for name in cloud.names():
                 if cloud.machine(name).leader():
                     text = cloud.exec(name, [*LOGGED, since], check=False).stdout

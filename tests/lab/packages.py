@@ -36,9 +36,12 @@ LAB = (
     "systemd-container",
     "util-linux",
 )
-# what the functional tests call: libvirt's QEMU driver, and the tools of a hypervisor
+# what the functional tests call: libvirt's QEMU driver, the tools of a hypervisor, and
+# a browser for the page
 TESTS = (
     "btrfs-progs",
+    "chromium",
+    "chromium-driver",
     "dosfstools",
     "e2fsprogs",
     "fuse3",
@@ -55,6 +58,7 @@ TESTS = (
     "openssh-client",
     "ovmf",
     "qemu-block-extra",
+    "restic",
     "swtpm",
     "swtpm-tools",
     "xfsprogs",

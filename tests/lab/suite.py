@@ -91,3 +91,9 @@ def chaos(arguments, say):
     """Run random steps in a lab; the exit code. What they call is installed first."""
     packages.ensure(say)
     return module("tests.chaos.run", arguments, say)
+
+
+def backup_random(arguments, say):
+    """Run random steps for backups in a lab; the exit code."""
+    packages.ensure(say)
+    return module("tests.backup.run", arguments, say)

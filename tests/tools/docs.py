@@ -63,6 +63,7 @@ def engine_and_grain():
     parts = ["# The engines and the grain", "Made from the docstrings by `make docs`."]
     for title, path in (
         ("The engine libvirt_events", "_engines/libvirt_events.py"),
+        ("The engine virt_exporter", "_engines/virt_exporter.py"),
         ("The engine virt_ha", "_engines/virt_ha.py"),
         ("The grain virt_host", "_grains/virt_host.py"),
     ):

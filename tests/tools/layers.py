@@ -13,19 +13,21 @@ PURE, SHARED, HOST, CLOUD = "pure", "shared", "host", "cloud"
 LAYER = {
     "errors": PURE, "plain": PURE, "units": PURE, "names": PURE, "places": PURE, "settings": PURE,
     "spec": PURE, "xml": PURE, "design": PURE, "diff": PURE, "placement": PURE, "migration": PURE,
-    "backups": PURE, "ha": PURE,
+    "backups": PURE, "ha": PURE, "metrics": PURE, "rights": PURE,
     "answers": PURE, "revert": PURE, "states": PURE, "wire": PURE,
-    "hafence": SHARED, "hatalk": SHARED, "program": SHARED,
+    "hafence": SHARED, "hatalk": SHARED, "metricserve": SHARED, "program": SHARED,
     "backuphost": HOST, "backupserve": HOST,
-    "haagent": HOST, "host": HOST, "hostnet": HOST, "images": HOST, "seed": HOST,
-    "backupmaster": CLOUD, "fleet": CLOUD, "hamaster": CLOUD, "minion": CLOUD,
+    "haagent": HOST, "host": HOST, "hostnet": HOST, "images": HOST, "metricshost": HOST,
+    "seed": HOST,
+    "backupmaster": CLOUD, "fleet": CLOUD, "hamaster": CLOUD, "metricsmaster": CLOUD,
+    "minion": CLOUD,
     "operations": CLOUD, "pki": CLOUD,
 }  # fmt: skip
 MAY_IMPORT = {
     PURE: {PURE}, SHARED: {PURE, SHARED}, HOST: {PURE, SHARED, HOST}, CLOUD: {PURE, SHARED, CLOUD},
 }  # fmt: skip
 FOREIGN = {
-    PURE: set(), SHARED: set(), HOST: {"libvirt", "libvirt_qemu", "nbd"},
+    PURE: set(), SHARED: {"prometheus_client"}, HOST: {"libvirt", "libvirt_qemu", "nbd"},
     CLOUD: {"salt", "cryptography"},
 }  # fmt: skip
 ADAPTERS = ("_modules", "_states", "_grains", "_engines", "_runners", "_pillar")

@@ -29,6 +29,10 @@ ROOT = REPOSITORY / "_utils"
 UNIT = "tests/unit"
 # what decides on deletion, on trust, or which host runs a guest → the tests beside the unit tests
 DELETION = {
+    "backups.ident": (),
+    "backups.marks": (),
+    "backups.pieces": (),
+    "backups.record": (),
     "backups.retention": (),
     "backups.stock": (),
     "backups.chains": (),
@@ -92,6 +96,8 @@ TRUST = {
     "pki.host.validity": ("test_pki_life",),
 }
 WHICH_HOST = {
+    "ha.quorum": (),
+    "ha.safety": (),
     "host.domain.power": ("test_power",),
     "host.node.detect": (),
     "host.provision.admission": ("test_admission", "test_locks"),

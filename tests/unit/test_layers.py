@@ -56,6 +56,7 @@ def test_the_library_knows_no_dunders_of_salt(path):
 ALONE = (
     ("ha", "haagent", "hafence", "hamaster", "hatalk"),
     ("backuphost", "backupmaster", "backups", "backupserve", "xml/backup"),
+    ("metrics", "metricserve", "metricshost", "metricsmaster"),
 )
 
 

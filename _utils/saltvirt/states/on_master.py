@@ -18,11 +18,18 @@ def told(host: StateHost, name: str, verb: str, arguments: dict[str, Any]) -> An
         return answer(name, failures=[_WHERE])
     asked = {**arguments, "test": host.test}
     said = host.salt["saltutil.runner"](verb, kwarg=asked)
-    if not isinstance(said, dict) or name not in said.get("data", {}):
-        why = f"{verb} gave no answer: {said}. {_WHERE[0].upper()}{_WHERE[1:]}"
+    data = said.get("data") if isinstance(said, dict) else None
+    about = data.get(name) if isinstance(data, dict) else None
+    if not isinstance(about, dict) or "result" not in about:
+        parts = data.values() if isinstance(data, dict) else ()
+        whys = [str(part["comment"]) for part in parts if _says(part)]
+        why = f"{verb} gave no answer: {'; '.join(whys) or said}. {_WHERE[0].upper()}{_WHERE[1:]}"
         return answer(name, failures=[why])
-    about = said["data"][name]
-    changes = about.get("changes", {})
+    changes, comment = about.get("changes", {}), str(about.get("comment", ""))
     if about["result"] is False:
-        return answer(name, changes, failures=[about["comment"]])
-    return answer(name, changes, about["comment"], host.test)
+        return answer(name, changes, failures=[comment])
+    return answer(name, changes, comment, host.test)
+
+
+def _says(part: object) -> bool:
+    return isinstance(part, dict) and bool(part.get("comment"))

@@ -41,7 +41,7 @@ class PurgePlan:
     unsure: list[str] = field(default_factory=list)
 
 
-def _own_disks(
+def own_disks(
     conn: libvirt.virConnect, tree: ElementTree.Element
 ) -> Iterator[tuple[str, str, str | None]]:
     """(path, its declared format, reason to keep it or None) of each disk in a domain's XML."""
@@ -104,7 +104,7 @@ def plan(
             recorded and (memory or not made.isdisjoint(files.chain_paths(path, format)))
         )
         found[files.real(path)] = None if its else NOT_MADE
-    for path, format, reason in (one for tree in trees for one in _own_disks(conn, tree)):
+    for path, format, reason in (one for tree in trees for one in own_disks(conn, tree)):
         chain = files.chain_paths(path, format)
         if not ours:
             found[files.real(path)] = reason
