@@ -7,10 +7,11 @@ import struct
 import subprocess
 import sys
 import time
+import types
 
 import pytest
 
-from saltvirt import errors, seed
+from saltvirt import errors, places, seed
 from saltvirt.seed import backends, guestfish, keys, mounted, network, partitions
 from saltvirt.seed.tree import MOST_BYTES, DirTree
 from tests.functional.conftest import load
@@ -353,14 +354,24 @@ def test_a_system_of_no_known_name_is_one_that_has_its_folders():
         guestfish._mount(Appliance(**known, is_dir="false"))
 
 
-@pytest.mark.parametrize("kvm", [True, False])
-def test_an_appliance_that_does_not_start_is_tried_by_software_alone(monkeypatch, kvm):
-    begun = []
+@pytest.fixture
+def begun(monkeypatch, tmp_path):
+    """Each start of an appliance: by software alone?, and what it was waited for. It has KVM, under
+    which nothing boots; by software it does what `begun.by_software` says."""
+    found = types.SimpleNamespace(kvm=True, starts=[], by_software="")
 
-    class Broken(Appliance):
+    class Started(Appliance):
         def __init__(self, software_only, _scratch):
-            begun.append(software_only)
-            super().__init__(run=None)
+            self.software_only = software_only
+            super().__init__()
+
+        def run(self, command, *arguments, timeout_s=None):
+            if command != "run":
+                return super().run(command, *arguments)
+            found.starts.append((self.software_only, timeout_s))
+            if found.by_software is None or not self.software_only:
+                raise errors.SeedFailed("libguestfs: run")
+            return b""
 
         def __enter__(self):
             return self
@@ -368,11 +379,50 @@ def test_an_appliance_that_does_not_start_is_tried_by_software_alone(monkeypatch
         def __exit__(self, *_exc):
             pass
 
-    monkeypatch.setattr(guestfish, "Session", Broken)
-    monkeypatch.setattr(guestfish.os.path, "exists", lambda path: kvm and path == "/dev/kvm")
-    with pytest.raises(errors.SeedFailed, match="libguestfs: run"):
-        guestfish.opened("/disk", "qcow2").__enter__()
-    assert begun == ([False, True] if kvm else [False])
+    exists = os.path.exists
+    monkeypatch.setattr(guestfish, "Session", Started)
+    monkeypatch.setattr(
+        os.path, "exists", lambda path: found.kvm if path == "/dev/kvm" else exists(path)
+    )
+    monkeypatch.setattr(places, "RUN", str(tmp_path))
+    monkeypatch.setattr(guestfish, "_NO_KVM", str(tmp_path / "without"))
+    return found
+
+
+BY_KVM, BY_SOFTWARE = (False, 120), (True, 600)
+
+
+def start():
+    with guestfish.launched([guestfish.Added("/disk", "qcow2")]):
+        pass
+
+
+@pytest.mark.parametrize("kvm", [True, False])
+def test_an_appliance_that_does_not_start_is_tried_by_software_alone(begun, kvm):
+    begun.kvm, begun.by_software = kvm, None
+    for _ in range(2):
+        with pytest.raises(errors.SeedFailed, match="libguestfs: run"):
+            start()
+    # that neither starts says nothing of KVM
+    assert begun.starts == ([BY_KVM, BY_SOFTWARE] if kvm else [BY_SOFTWARE]) * 2
+
+
+def test_kvm_that_starts_nothing_is_not_waited_for_again_on_that_day(begun):
+    start()
+    start()
+    assert begun.starts == [BY_KVM, BY_SOFTWARE, BY_SOFTWARE]
+    for age_s in (25 * 3600, -3600):  # it is a day old; the clock was wrong then
+        os.utime(guestfish._NO_KVM, times=(time.time() - age_s,) * 2)
+        begun.starts.clear()
+        start()
+        assert begun.starts == [BY_KVM, BY_SOFTWARE]
+
+
+def test_where_nothing_can_be_noted_it_is_tried_each_time(begun, monkeypatch, tmp_path):
+    monkeypatch.setattr(guestfish, "_NO_KVM", str(tmp_path / "is" / "not" / "there"))
+    start()
+    start()
+    assert begun.starts == [BY_KVM, BY_SOFTWARE] * 2
 
 
 def test_what_is_written_and_run_by_libguestfs():

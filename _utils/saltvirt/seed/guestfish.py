@@ -7,6 +7,7 @@ about, the pipe closes and guestfish ends with its appliance: nothing is left be
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
 import select
@@ -18,12 +19,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from saltvirt import errors
-from saltvirt.images import tools
+from saltvirt import errors, places
+from saltvirt.images import locks, tools
 from saltvirt.seed.tree import MOST_BYTES, SCRIPT_TIMEOUT_S, Room
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+log = logging.getLogger(__name__)
 
 _LARGEST_INLINE = 32 * 1024
 _MOST_BYTES = 4 * MOST_BYTES  # of what one command says, a list of files, too
@@ -34,6 +37,11 @@ _MOST_MOUNTS = 32  # of what the guest's fstab names
 _ERROR = "libguestfs: error: "
 # one command, the start of the appliance with emulation among them; and its end
 _COMMAND_S, _END_S = 600, 60
+# By KVM the appliance is there in seconds, and once in a minute, when libguestfs builds it. There
+# are hosts, mostly virtual machines, whose /dev/kvm answers while nothing ever boots by it: that
+# is waited for once a day.
+_KVM_S, _KVM_AGAIN_S = 120, 24 * 3600
+_NO_KVM = f"{places.RUN}/appliance-without-kvm"
 
 
 def available() -> bool:
@@ -308,7 +316,8 @@ def launched(
 ) -> Iterator[Session]:
     """A session whose appliance runs; by software alone where the host's KVM is not usable. Raises
     SeedFailed."""
-    for software_only in (False, True):
+    failed: errors.SeedFailed | None = None
+    for software_only in _ways():
         with Session(software_only, scratch) as session:
             for disk in disks:
                 how = ["readonly:true"] if disk.read_only else []
@@ -316,13 +325,36 @@ def launched(
             if network:
                 session.run("set-network", "true")
             try:
-                session.run("run")
-            except errors.SeedFailed:
-                if software_only or not os.path.exists("/dev/kvm"):
+                session.run("run", timeout_s=_COMMAND_S if software_only else _KVM_S)
+            except errors.SeedFailed as exc:
+                if software_only:
                     raise
-                continue
-            yield session
-            return
+                failed = exc
+            else:
+                if software_only and failed:
+                    _remember(failed)
+                yield session
+                return
+
+
+def _ways() -> tuple[bool, ...]:
+    """By software alone, or by KVM first, and where that fails by software."""
+    if not os.path.exists("/dev/kvm"):
+        return (True,)
+    try:
+        age_s = time.time() - os.stat(_NO_KVM).st_mtime
+    except OSError:
+        return (False, True)
+    return (True,) if 0 <= age_s < _KVM_AGAIN_S else (False, True)
+
+
+def _remember(failed: errors.SeedFailed) -> None:
+    """That the appliance starts by software, and by KVM it did not."""
+    log.warning("libguestfs is used without this host's KVM for a day: by that, %s", failed)
+    with contextlib.suppress(OSError, errors.OperationFailed):  # then it is tried each time
+        locks.private(places.RUN)
+        with open(_NO_KVM, "w", encoding="utf-8") as file:
+            file.write(f"{failed}\n")
 
 
 @contextlib.contextmanager
