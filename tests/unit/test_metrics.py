@@ -7,6 +7,9 @@ import pytest
 
 pytest.importorskip("prometheus_client")
 
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Metric, exposition
 from prometheus_client.openmetrics import parser
 
 from saltvirt import errors
@@ -105,6 +108,62 @@ def test_the_older_text_is_what_nobody_asked_for_otherwise():
     kind, pieces = text.written(guests.families([seen()]))
     assert kind.startswith("text/plain")
     assert b"# EOF" not in b"".join(pieces)
+
+
+LABELS = st.dictionaries(st.sampled_from(["guest", "host", "uuid", "device"]),
+                         st.text(st.characters(exclude_categories=["Cs"])), max_size=4)  # fmt: skip
+NUMBERS = st.floats() | st.integers(0, 2**64) | st.booleans()
+ACCEPTED = [
+    "", OPENMETRICS, f"{OPENMETRICS}; escaping=dots", f"{OPENMETRICS}; escaping=allow-utf-8",
+    "text/plain; version=1.0.0; escaping=values", "application/openmetrics-text",
+]  # fmt: skip
+
+
+def by_library(families, accept):
+    """What the client library itself writes of all of them."""
+
+    class Registry(CollectorRegistry):
+        def collect(self):
+            for one in families:
+                metric = Metric(f"saltvirt_{one.name}", one.says, one.kind)
+                total = "_total" if one.kind == "counter" else ""
+                for labels, number in one.samples:
+                    metric.add_sample(f"saltvirt_{one.name}{total}", labels, number)
+                yield metric
+
+    writer, kind = exposition.choose_encoder(accept)
+    return kind, writer(Registry())
+
+
+@given(st.lists(st.builds(
+    family.Family, st.sampled_from(["guest_state", "n", "a_created", "b_gcount"]),
+    st.sampled_from([family.GAUGE, family.COUNTER]), st.text(st.characters(codec="utf-8")),
+    st.lists(st.builds(family.Sample, LABELS, NUMBERS), max_size=4),
+), min_size=1, max_size=3), st.sampled_from(ACCEPTED))  # fmt: skip
+def test_what_is_written_is_what_the_library_writes(families, accept):
+    kind, pieces = text.written(families, accept)
+    assert (kind, b"".join(pieces)) == by_library(families, accept)
+
+
+@pytest.mark.parametrize("accept", ACCEPTED)
+def test_so_is_what_is_written_of_guests(accept):
+    several = [seen(name) for name in ("web1", 'a"\\\n', "ü")]
+    families = [
+        family.Family(one.name, one.kind, one.says, list(one.samples))
+        for one in guests.families(several)
+    ]  # fmt: skip
+    assert b"".join(text.written(families, accept)[1]) == by_library(families, accept)[1]
+
+
+def test_a_library_that_writes_otherwise_is_asked_for_every_line(monkeypatch):
+    def spaced(registry):
+        (metric,) = registry.collect()
+        return "".join(f"{one.name}  {one.value}\n" for one in metric.samples).encode()
+
+    monkeypatch.setattr(text.exposition, "choose_encoder", lambda accept: (spaced, "kind"))
+    samples = [family.Sample({}, 1), family.Sample({"host": "a"}, 2)]
+    _, pieces = text.written([family.gauge("n", "A number.", iter(samples))])
+    assert b"".join(pieces) == b"saltvirt_n  1\nsaltvirt_n  2\n"
 
 
 def test_a_piece_is_made_when_it_is_asked_for():

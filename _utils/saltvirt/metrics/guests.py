@@ -90,6 +90,8 @@ _MOST_PARTS = 4096
 
 # the begin of a part's keys in libvirt's answer, and what tells it from the others of its guest
 _Part = tuple[str, Labels]
+# a part of a guest with all labels of its samples
+_Seen = tuple[GuestSeen, str, Labels]
 _Parts = Callable[[dict[str, Any]], Iterator[_Part]]
 
 
@@ -106,8 +108,13 @@ def families(guests: Sequence[GuestSeen]) -> Iterator[Family]:
         "Memory that its own system has in use, by its balloon driver.", _memory_used(guests),
     )  # fmt: skip
     for several, parts in ((_VCPU, _vcpus), (_DISK, _disks), (_NIC, _nics)):
+        # once for all metrics: what writes them down knows the same labels again
+        seen = [
+            (one, begin, {**one.labels, **labels})
+            for one in guests for begin, labels in parts(one.stats)
+        ]  # fmt: skip
         for about in several:
-            yield _family(about, _of_parts(about, guests, parts))
+            yield _family(about, _of_parts(about, seen))
 
 
 def _family(about: _Of, samples: Iterator[Sample]) -> Family:
@@ -135,12 +142,11 @@ def _memory_used(guests: Sequence[GuestSeen]) -> Iterator[Sample]:
             yield Sample(one.labels, max(0, there - usable) * _KIB)
 
 
-def _of_parts(about: _Of, guests: Sequence[GuestSeen], parts: _Parts) -> Iterator[Sample]:
-    for one in guests:
-        for begin, labels in parts(one.stats):
-            value = _number(one.stats.get(begin + about.key))
-            if value is not None:
-                yield Sample({**one.labels, **labels}, value * about.factor)
+def _of_parts(about: _Of, seen: Sequence[_Seen]) -> Iterator[Sample]:
+    for one, begin, labels in seen:
+        value = _number(one.stats.get(begin + about.key))
+        if value is not None:
+            yield Sample(labels, value * about.factor)
 
 
 def _numbers(stats: dict[str, Any], kind: str) -> range:
