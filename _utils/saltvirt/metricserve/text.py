@@ -95,7 +95,8 @@ def _written(family: Family, writer: Writer, known: _Known) -> bytes:
 
 
 def _line(name: str, sample: Sample, known: _Known) -> str:
-    return f"{name}{known.labels(sample.labels)} {number(sample.value)}\n"
+    value: str = number(sample.value)  # type: ignore[no-untyped-call]
+    return f"{name}{known.labels(sample.labels)} {value}\n"
 
 
 class _Known:
