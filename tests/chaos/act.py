@@ -180,6 +180,30 @@ def _restore(op):
     return ["virt.restore", op["host"]], {}
 
 
+def _backup(op):
+    return ["virt.backup", op["name"]], {}
+
+
+def _backup_over(op):
+    return ["virt.backup_restore", op["name"]], {"over": True, "stop": True}
+
+
+def _backup_new(op):
+    return ["virt.backup_restore", op["name"]], {"new": op["new"]}
+
+
+def _backup_again(op):
+    return ["virt.backup_restore", op["name"]], {}
+
+
+def _backup_confirm(op):
+    return ["virt.backup_confirm", op["name"]], {"host": op.get("host", ...)}
+
+
+def _backup_undo(op):
+    return ["virt.backup_undo", op["name"]], {"stop": True, "host": op.get("host", ...)}
+
+
 def _rebalance(op):
     return ["virt.rebalance"], {"apply": True}
 

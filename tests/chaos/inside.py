@@ -25,6 +25,8 @@ LISTED = (
 )  # fmt: skip
 OF_MASTER = ("/var/cache/salt/master/virt", "/etc/salt/pki/master")
 TOOLS = r"qemu-img|qemu-nbd|qemu-io|guestfish|guestmount|virt-|fusermount|nbdkit|qemu-storage"
+SHOWS = "/run/salt-virt/backups/"
+VAULT = "/srv/vault"
 TRACE = "Traceback (most recent call last)"
 OURS = ("/saltvirt/", "/extmods/", "saltvirt.")
 
@@ -154,7 +156,8 @@ def domains(known):
             found[name] = {
                 "state": {1: "running", 3: "paused", 4: "stopping", 5: "off", 6: "crashed"}.get(
                     state, str(state)),
-                "persistent": persistent, "disks": disks, "snapshots": snapshots,
+                "persistent": persistent, "uuid": domain.UUIDString(), "disks": disks,
+                "snapshots": snapshots,
                 "memory_kib": int(top.findtext("memory")), "vcpus": int(top.findtext("vcpu")),
                 "content": content(first[0], known.get(name, 0)) if first else None,
             }  # fmt: skip
@@ -179,6 +182,8 @@ def processes():
             tools.append(" ".join(words)[:200])
         elif len(words) > 1 and os.path.basename(words[1]) == "salt-run":
             runners.append(" ".join(words)[:200])
+        elif any(word.startswith(SHOWS) for word in words):
+            tools.append(" ".join(words)[:200])
     return sorted(qemus), sorted(tools), sorted(runners)
 
 
@@ -279,6 +284,20 @@ def luns(known):
     return found
 
 
+def asides():
+    """The names of the guests that a backup took the place of, of which the old ones are kept."""
+    return sorted(json.loads(read(path))["name"]
+                  for path in glob.glob("/var/lib/salt-virt/aside/*.json"))  # fmt: skip
+
+
+def backups():
+    """Each backup of a first disk here to what is wrong with its records, or None."""
+    found = {}
+    for path in sorted(glob.glob(f"{VAULT}/*/0*/vda.qcow2")):
+        found[path] = content({"kind": "file", "path": path, "format": "qcow2"}, 0)["problem"]
+    return found
+
+
 def main():
     asked = json.load(sys.stdin)
     seen = {"mounts": mounts(), "loops": loops(), "held": held(), "sockets": sockets()}
@@ -292,6 +311,8 @@ def main():
         seen["domains"] = domains(asked["known"])
         seen["files"] = files(LISTED)
         seen["qemus"] = processes()[0]
+        seen["asides"] = asides()
+        seen["backups"] = backups() if asked.get("backups") else {}
         seen["cpus"] = os.cpu_count()
         memory = re.search(r"MemTotal:\s+(\d+)", read("/proc/meminfo"))
         seen["memory_kib"] = int(memory.group(1))

@@ -16,6 +16,7 @@ STAYS = re.compile(
     r"|^/var/cache/salt/master/virt/[a-z]+$|^/var/cache/salt/master/virt/[a-z]+\.(lock|json)$"
     r"|^/etc/salt/pki/master/(libvirt|\.|(virtkeys(/hv\d+)?|virt-accepted|virtpillars)$)"
     r"|^/var/lib/salt-virt/(arrivals|making|leavings|target_leftovers|migrations|moved)$|/var/lib/salt-virt/moved/"
+    r"|^/var/lib/salt-virt/(aside|backups)$|^/var/lib/salt-virt/backup-reader|^/srv/local/_backup$"
     r"|^/var/lib/salt-virt/migrations/left$|^/srv/local/_seed$|^/srv/(local|gluster)/\.salt-virt[^/]*$"
 )
 
@@ -75,6 +76,22 @@ def on_one_host(seen, alive):
             if not one["persistent"]:
                 found.append(f"place: {guest.name} on {host} is not defined, it only runs")
     return found
+
+
+def of_one_uuid(seen):
+    """No two guests have one UUID: by it backups are known."""
+    names = {}
+    for one in hosts(seen).values():
+        for name, domain in one["domains"].items():
+            names.setdefault(domain["uuid"], set()).add(name)
+    return [f"uuid: {', '.join(sorted(some))} have the UUID {uuid}"
+            for uuid, some in sorted(names.items()) if len(some) > 1]  # fmt: skip
+
+
+def kept(seen):
+    """Each backup has the records of one moment."""
+    return [f"backup: {path}: {why}" for one in hosts(seen).values()
+            for path, why in sorted(one["backups"].items()) if why]  # fmt: skip
 
 
 def contents(seen, alive):
@@ -244,7 +261,8 @@ def settled(seen, model, machines, held_cpus):
     """What holds when nothing is broken any more and what was broken off has been ended."""
     alive = model.of("alive")
     return [
-        *after_step(seen, model), *on_one_host(seen, alive), *contents(seen, alive),
+        *after_step(seen, model), *on_one_host(seen, alive), *of_one_uuid(seen),
+        *contents(seen, alive),
         *nothing_left(seen, model.of("gone")), *keys(seen, alive, machines),
         *promised(seen, held_cpus), *promised_disks(seen), *qemus(seen), *quiet(seen),
     ]  # fmt: skip

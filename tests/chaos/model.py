@@ -6,7 +6,8 @@ is) or ``unsure`` (an operation failed or was killed, or two crossed).
 
 from dataclasses import dataclass, field
 
-MAKES = ("init", "deployed", "clone", "rename")
+MAKES = ("init", "deployed", "clone", "rename", "backup_new", "backup_again")
+RESTORES = ("backup_new", "backup_again")
 REMOVES = ("purge", "rename")
 BEGUN = "/var/cache/salt/master/virt/begun/"
 
@@ -16,7 +17,8 @@ class Guest:
     """floor: records that its disk must have. named: paths that a purge said would stay. strayed:
     it was moved by its host, so its key is still bound to another. may_stay: files of the master:
     the permission that the operator gave for its key, and who was told to make it and never heard
-    of again."""
+    of again. saved: records that its latest backup has; saving: that one which is being made will
+    have; aside: that its disks had before a backup took their place."""
 
     name: str
     status: str = "unsure"
@@ -28,6 +30,9 @@ class Guest:
     named: str = ""
     strayed: bool = False
     may_stay: set = field(default_factory=set)
+    saved: int | None = None
+    saving: int = 0
+    aside: int | None = None
 
 
 def makes(op):
@@ -57,7 +62,10 @@ class Model:
         for op in ops:
             for name in makes(op):
                 guest = self.guests.setdefault(name, Guest(name))
-                if guest.status != "alive":
+                if op["verb"] in RESTORES and guest.status != "alive":
+                    saved = self.guests[op["name"]].saved if op["name"] in self.guests else None
+                    guest.disk, guest.lun, guest.seeded, guest.floor = "local", None, False, saved or 0
+                elif guest.status != "alive":
                     before = (
                         self.guests.get(op["name"]) if op["verb"] in ("clone", "rename") else None
                     )
@@ -72,6 +80,28 @@ class Model:
             if op["verb"] == "revert" and op["name"] in self.guests:
                 guest = self.guests[op["name"]]
                 guest.floor = min(guest.floor, guest.snapshots.get(op["snapshot"], 0))
+            self._takes_place(op)
+        for op in ops:
+            if op["verb"] == "backup" and op["name"] in self.guests:
+                guest = self.guests[op["name"]]
+                guest.saving = guest.floor
+
+    def _takes_place(self, op):
+        """Of a guest and its backup: whichever it is in the end, it has what both have."""
+        guest = self.guests.get(op.get("name"))
+        if guest and op["verb"] == "backup_over":
+            guest.aside = guest.floor if guest.aside is None else min(guest.aside, guest.floor)
+            guest.floor = min(guest.floor, guest.floor if guest.saved is None else guest.saved)
+        if guest and op["verb"] == "backup_undo" and guest.aside is not None:
+            guest.floor = min(guest.floor, guest.aside)
+
+    def _backed(self, done):
+        guest = self.guests.get(done.op.get("name"))
+        if guest and done.op["verb"] == "backup":
+            known = guest.saved is not None and not done.ok
+            guest.saved = min(guest.saved, guest.saving) if known else guest.saving
+        if guest and done.ok and done.op["verb"] in ("backup_confirm", "backup_undo"):
+            guest.aside = None
 
     @staticmethod
     def _hands_in(guest, op, faults):
@@ -85,6 +115,7 @@ class Model:
         """After all operations of a step ended. done: list of Done."""
         made, removed, asked = {}, {}, set()
         for one in done:
+            self._backed(one)
             for name in makes(one.op):
                 made.setdefault(name, []).append(one)
             for name in removes(one.op):

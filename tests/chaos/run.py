@@ -58,10 +58,10 @@ class Run:
             self._step(number, step)
         self._end(len(given) + 1)
 
-    def _look(self):
+    def _look(self, backups=False):
         known = {g.name: g.floor for g in self.model.of("alive")}
         known |= {f"lun{g.lun}": g.floor for g in self.model.of("alive") if g.lun}
-        return world.look(self.lab, int(self.since), known)
+        return world.look(self.lab, int(self.since), known, backups)
 
     def _step(self, number, step):
         began = time.monotonic()
@@ -85,6 +85,7 @@ class Run:
         if step["faults"] or failed or strays or invariants.quiet(seen):
             self._settle(where, step)
             seen = self._look()
+        seen = self._confirmed(where, seen, {g.name for g in self.model.of("alive")})
         self._strict(where, seen, step)
         self.say(f"    held, {time.monotonic() - began:.0f} s")
 
@@ -193,8 +194,21 @@ class Run:
                     raise Broken(where, [f"again: purge of {guest.name}: {done.said()}"])
             guest.status = "gone"
 
-    def _ask(self, verb, name):
-        op = {"verb": verb, "name": name, "via": "runner"}
+    def _confirmed(self, where, seen, stay=()):
+        """What was kept of guests from before a backup took their place goes, or, where it did not
+        come to that, comes back; not of those that stay. What is seen then."""
+        kept = [(name, host) for host, one in sorted(invariants.hosts(seen).items())
+                for name in one["asides"] if name not in stay]  # fmt: skip
+        for name, host in kept:
+            done = self._ask("backup_confirm", name, host=host)
+            if not done.ok and "is as it was" in done.out:
+                done = self._ask("backup_undo", name, host=host)
+            if not done.ok:
+                raise Broken(where, [f"again: {done.op['verb']} of {name}: {done.said()}"])
+        return self._look() if kept else seen
+
+    def _ask(self, verb, name, **more):
+        op = {"verb": verb, "name": name, "via": "runner", **more}
         done = act.Running(self.lab, op, None).wait()
         self.answers.append(done)
         self._hold(f"{verb} {name}", act.wrong_form(done))
@@ -226,7 +240,9 @@ class Run:
             self._hold("the end", act.wrong_form(self.answers[-1]))
         self._settle("the end", {"faults": []})
         alive = self.model.of("alive")
-        seen = self._look()
+        seen = self._look(backups=True)
+        self._hold("the end", invariants.kept(seen))
+        seen = self._confirmed("the end", seen)
         self._strict("the end", seen, {"faults": []})
         with ThreadPoolExecutor(max_workers=2) as pool:
             list(pool.map(lambda guest: self._revive(guest, seen), alive))

@@ -23,6 +23,8 @@ VERBS = (
     ("clone", 4, 1), ("rename", 4, 1), ("snapshot", 4, 1), ("revert", 3, 1),
     ("snapshot_delete", 2, 1), ("update", 4, 1), ("deployed", 3, 0), ("evacuate", 3, 1),
     ("restore", 3, 0), ("rebalance", 2, 1), ("repair", 2, 0), ("rotate", 2, 0),
+    ("backup", 7, 1), ("backup_over", 4, 1), ("backup_new", 2, 1), ("backup_again", 2, 0),
+    ("backup_confirm", 1, 1), ("backup_undo", 2, 1),
 )  # fmt: skip
 VIAS = {
     "init": ("runner", "runner", "host", "state"), "migrate": ("runner", "runner", "host", "state"),
@@ -39,6 +41,8 @@ FAULTS = (
 )  # fmt: skip
 # how long after the step's begin: most operations take some seconds
 AFTER = (0.2, 7)
+# what makes one more guest
+MORE = ("init", "clone", "deployed", "backup_new", "backup_again")
 CALM = 0.4  # the part of the steps in which nothing breaks
 
 
@@ -49,6 +53,7 @@ class _Expected:
         self.tag = f"s{seed}"
         self.guests = {}
         self.snapshots = {}
+        self.backed, self.aside, self.gone = set(), set(), set()
         self.made = 0
 
     def new_name(self):
@@ -80,7 +85,7 @@ def _op(rng, expected):
         return _init(rng, expected)
     possible = [(verb, weight) for verb, weight, least in VERBS if len(expected.guests) >= least]
     if len(expected.guests) >= MOST:
-        possible = [(v, w) for v, w in possible if v not in ("init", "clone", "deployed")]
+        possible = [(v, w) for v, w in possible if v not in MORE]
     verb = rng.choices([v for v, _ in possible], [w for _, w in possible])[0]
     return globals()[f"_{verb}"](rng, expected)
 
@@ -143,6 +148,7 @@ def _rename(rng, expected):
 def _purge(rng, expected):
     name = _guest(rng, expected)
     del expected.guests[name]
+    expected.gone.add(name)
     return {"verb": "purge", "name": name, "via": _via(rng, "purge")}
 
 
@@ -186,6 +192,49 @@ def _named(verb):
 
 _start = _named("start")
 _force_off = _named("force_off")
+
+
+def _one_of(rng, expected, some):
+    """Mostly one for which it makes sense."""
+    fit = sorted(some & {*expected.guests})
+    return rng.choice(fit) if fit and rng.random() < 0.8 else _guest(rng, expected)
+
+
+def _backup(rng, expected):
+    name = _guest(rng, expected)
+    expected.backed.add(name)
+    return {"verb": "backup", "name": name, "via": "runner"}
+
+
+def _backup_over(rng, expected):
+    name = _one_of(rng, expected, expected.backed)
+    expected.aside.add(name)
+    return {"verb": "backup_over", "name": name, "via": "runner"}
+
+
+def _backup_new(rng, expected):
+    name, new = _one_of(rng, expected, expected.backed), expected.new_name()
+    expected.guests[new] = {"disk": "local"}
+    return {"verb": "backup_new", "name": name, "new": new, "via": "runner"}
+
+
+def _backup_again(rng, expected):
+    """A guest that is gone; without one a mistake."""
+    fit = sorted(expected.gone & expected.backed)
+    name = rng.choice(fit) if fit else f"{expected.tag}-g1"
+    expected.guests.setdefault(name, {"disk": "local"})
+    return {"verb": "backup_again", "name": name, "via": "runner"}
+
+
+def _of_aside(verb):
+    def made(rng, expected):
+        return {"verb": verb, "name": _one_of(rng, expected, expected.aside), "via": "runner"}
+
+    return made
+
+
+_backup_confirm = _of_aside("backup_confirm")
+_backup_undo = _of_aside("backup_undo")
 
 
 def _of_host(verb):

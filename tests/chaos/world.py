@@ -46,7 +46,11 @@ CONFIG = """virt:
     pool: [{{system: {{size: 64, pool: pond}}}}]
     shared: [{{system: {{size: 64, pool: data, cache: none}}}}]
 """
-PLACEMENT = "  placement: {reserved_disk_bytes: 16777216}\n  queue_timeout: 300\n"
+VAULT = "/srv/vault"
+PLACEMENT = f"""  placement: {{reserved_disk_bytes: 16777216}}
+  queue_timeout: 300
+  backup: {{targets: {{vault: {{host: hv3, folder: {VAULT}}}}}}}
+"""
 # clock.c before each daemon of Salt: what the clock jump of a step writes is its offset
 CLOCK = "/etc/chaos-clock"
 KEPT = """virsh list --all; find /srv/local /srv/gluster /var/lib/salt-virt -ls; losetup -l
@@ -76,6 +80,7 @@ def prepare(lab, say):
     lab.exec("master", ["sh", "-c", "cat >> /etc/salt/master.d/virt.conf"], input=PLACEMENT)
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda host: _host(lab, host), lab.hosts))
+    lab.exec("hv3", f"mkdir -m 700 {VAULT}")
     for name in lab.names():
         clock(lab, name, "salt-master" if name == "master" else "salt-minion")
     lab.exec("master", "systemctl restart salt-master")
@@ -127,13 +132,14 @@ def _host(lab, host):
     lab.exec(host, ["sh", "-c", "cat > /etc/salt/minion.d/chaos.conf"], input=text)
 
 
-def look(lab, since, known):
+def look(lab, since, known, backups=False):
     """{machine: what inside.py says of it}. since: of the logs. known: guest to the number of
-    records whose sums are known to be right."""
+    records whose sums are known to be right. backups: those are read, too."""
 
     def one(name):
         role = "master" if name == "master" else "host"
-        asked = json.dumps({"role": role, "since": since, "known": known})
+        about = {"role": role, "since": since, "known": known, "backups": backups}
+        asked = json.dumps(about)
         end = time.monotonic() + 120
         while True:  # libvirtd may be starting
             done = lab.exec(name, [PYTHON, "-c", INSIDE], check=False, timeout=150, input=asked)
@@ -190,7 +196,8 @@ def blank(lab, number):
 def remove(lab, name):
     """A guest that the rules give up: all of it is taken away past our code."""
     for host in lab.hosts:
-        lab.exec(host, f"virsh destroy {name}; virsh undefine --nvram --snapshots-metadata {name}; "
+        lab.exec(host, f"virsh destroy {name}; "
+                       f"virsh undefine --nvram --snapshots-metadata --checkpoints-metadata {name}; "
                        f"find /srv/local /srv/gluster -name '{name}[_.]*' -delete; true",
                  check=False, timeout=60)  # fmt: skip
     lab.exec("master", f"salt-key -q -y -d {name}", check=False)
@@ -198,14 +205,17 @@ def remove(lab, name):
 
 WIPE = f"""echo +0 > {CLOCK}; pkill -9 -f -- '[b]in/salt-minion'; systemctl restart salt-minion
 virsh list --all --name | while read -r name; do [ -n "$name" ] || continue
-    virsh destroy "$name"; virsh undefine --nvram --managed-save --snapshots-metadata "$name"; done
+    virsh destroy "$name"
+    virsh undefine --nvram --managed-save --snapshots-metadata --checkpoints-metadata "$name"; done
+pkill -9 -f '/run/salt-virt/backups/.*[.]pyz'; pkill -9 -f qemu-storage-daemo[n]
 pkill -9 -x qemu-img; iptables -F INPUT; iptables -F OUTPUT; rm -f /srv/local/full
 for pool in $(virsh -q pool-list --all --name); do
     case $pool in pond|data) ;; *) virsh pool-destroy $pool; virsh pool-undefine $pool ;; esac; done
 find /srv/local /srv/gluster -mindepth 1 ! -path /srv/local/pond -delete
 rm -rf /var/lib/salt-virt/migrations /var/lib/salt-virt/arrivals /var/lib/salt-virt/moved \
     /var/lib/salt-virt/target_leftovers \
-    /var/lib/salt-virt/maintenance.json
+    /var/lib/salt-virt/maintenance.json /var/lib/salt-virt/aside /var/lib/salt-virt/backups
+rm -rf /srv/vault/*
 rm -f /run/chaos-*.raw
 true"""
 

@@ -230,6 +230,16 @@ def test_the_definition_of_a_guest_that_was_purged_comes_back(host):
     host.nothing_is_left()
 
 
+def test_it_is_not_renamed_before_it_is_confirmed_or_undone(host):
+    host.restore()
+    with pytest.raises(errors.Refused, match="then rename it"):
+        host.call("rename", "web1", "web9", seed=False)
+    assert host.confirm() == [host.old(target) for target in TARGETS]
+    host.call("rename", "web1", "web9", seed=False)
+    with host.conn() as conn:
+        assert [dom.name() for dom in conn.listAllDomains()] == ["web9"]
+
+
 def test_one_that_was_moved_away_is_not_there_twice(host):
     host.restore()
     departed.note("web1", "hv2")

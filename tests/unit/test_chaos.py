@@ -20,7 +20,7 @@ def domain(state="running", **how):
             "size": 64 * 1024**2, "has": 1024**2}  # fmt: skip
     return {
         "state": state, "persistent": True, "disks": [{**disk, **how}], "snapshots": [],
-        "memory_kib": 65536, "vcpus": 1, "content": {"count": 9, "problem": None},
+        "memory_kib": 65536, "vcpus": 1, "uuid": "u", "content": {"count": 9, "problem": None},
     }  # fmt: skip
 
 
@@ -29,6 +29,7 @@ def seen():
     """Two hosts, of which the first has the guest g."""
     one = {"mounts": ["/"], "loops": [], "sockets": [], "held": [], "tools": [], "runners": [],
            "qemus": [], "traces": [], "files": ["/srv/local"], "domains": {}, "cpus": 2,
+           "asides": [], "backups": {},
            "memory_kib": 8 * 1024**2, "free_bytes": 64 * 1024**2}  # fmt: skip
     found = {"hv1": copy.deepcopy(one), "hv2": copy.deepcopy(one), "master": copy.deepcopy(one)}
     del found["master"]["domains"]
@@ -139,12 +140,44 @@ def test_nothing_is_broken_where_all_is_well(seen, model):
         ("qemu: g on hv1", lambda s: s["hv1"]["qemus"].clear()),
         ("lock: /run/l is held on hv2", lambda s: s["hv2"]["held"].append("/run/l")),
         ("tool: qemu-img runs on hv1", lambda s: s["hv1"]["tools"].append("qemu-img")),
+        ("uuid: g, h have the UUID u", lambda s: s["hv2"]["domains"].update(h=domain())),
         ("traceback: master logged", lambda s: s["master"]["traces"].append("T")),
     ],
 )  # fmt: skip
 def test_what_is_broken_is_named(seen, model, word, spoil):
     spoil(seen)
     assert any(line.startswith(word) for line in broken(seen, model)), broken(seen, model)
+
+
+def test_a_backup_that_lacks_a_record_is_named(seen):
+    seen["hv2"]["backups"] = {"/srv/vault/u/1/vda.qcow2": None, "/srv/vault/u/2/vda.qcow2": "torn"}
+    assert invariants.kept(seen) == ["backup: /srv/vault/u/2/vda.qcow2: torn"]
+
+
+def after(model, verb, ok=True, **op):
+    op = {"verb": verb, "name": "g", "via": "runner", **op}
+    model.prepare([op])
+    model.end([act.Done(op, 0 if ok else 1, "", "", 1)])
+
+
+def test_what_comes_from_a_backup_has_what_that_has(model):
+    g = model.guests["g"]
+    after(model, "backup")
+    g.floor = 9
+    after(model, "backup", ok=False)  # whether it was made is not known
+    after(model, "backup_new", new="h")
+    assert (g.saved, g.floor) == (5, 9)
+    assert (model.guests["h"].floor, model.guests["h"].status) == (5, "alive")
+    after(model, "backup_over", ok=False)
+    assert g.floor == 5
+    g.floor = 20
+    after(model, "backup_undo", ok=False)
+    assert g.floor == 9
+    after(model, "backup_undo")
+    assert g.aside is None
+    after(model, "purge")
+    after(model, "backup_again")
+    assert (g.status, g.floor, g.seeded) == ("alive", 5, False)
 
 
 def test_keys_that_a_lab_had_before_are_nobodys_fault(seen, model):

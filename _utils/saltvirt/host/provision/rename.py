@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from saltvirt import errors, names
 from saltvirt.answers.made import Renamed
 from saltvirt.host.connection import libvirt, translated
-from saltvirt.host.domain import checkpoints, lookup, metadata
+from saltvirt.host.domain import aside, checkpoints, lookup, metadata
 from saltvirt.host.provision import (
     admission,
     disk_notes,
@@ -73,6 +73,13 @@ class Rename:
         if self.dom.hasManagedSaveImage() or self.dom.snapshotNum():
             raise errors.Refused(
                 f"{self.old} has saved memory or snapshots, which would be lost: remove them first"
+            )
+        kept = aside.of(self.dom.UUIDString())
+        if kept:  # by the names of its files it is known which of the two guests it is
+            raise errors.Refused(
+                f"how {self.old} was before {kept.backup} took its place is still kept: "
+                f"virt.backup_confirm {self.old} deletes that, virt.backup_undo {self.old} brings "
+                "it back; then rename it"
             )
 
     def _move(self, own: OwnDisk) -> FileMove | None:
