@@ -63,8 +63,9 @@ class Model:
             for name in makes(op):
                 guest = self.guests.setdefault(name, Guest(name))
                 if op["verb"] in RESTORES and guest.status != "alive":
-                    saved = self.guests[op["name"]].saved if op["name"] in self.guests else None
-                    guest.disk, guest.lun, guest.seeded, guest.floor = "local", None, False, saved or 0
+                    of = self.guests.get(op["name"])
+                    guest.disk, guest.lun, guest.seeded = "local", None, False
+                    guest.floor = (of and of.saved) or 0
                 elif guest.status != "alive":
                     before = (
                         self.guests.get(op["name"]) if op["verb"] in ("clone", "rename") else None

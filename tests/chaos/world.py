@@ -197,7 +197,8 @@ def remove(lab, name):
     """A guest that the rules give up: all of it is taken away past our code."""
     for host in lab.hosts:
         lab.exec(host, f"virsh destroy {name}; "
-                       f"virsh undefine --nvram --snapshots-metadata --checkpoints-metadata {name}; "
+                       "virsh undefine --nvram --snapshots-metadata --checkpoints-metadata "
+                       f"{name}; "
                        f"find /srv/local /srv/gluster -name '{name}[_.]*' -delete; true",
                  check=False, timeout=60)  # fmt: skip
     lab.exec("master", f"salt-key -q -y -d {name}", check=False)

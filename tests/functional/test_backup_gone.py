@@ -9,13 +9,16 @@ from dataclasses import replace
 import pytest
 
 pytest.importorskip("salt")
+pytest.importorskip("libvirt")
+
+import libvirt
 
 from saltvirt.fleet.answer import DOWN, Answer
 from saltvirt.ha.registry import FENCED, SUSPECTED, HostRecord, Registry
 from saltvirt.ha.view import MasterKept
 from saltvirt.hamaster import files, seen
 from saltvirt.operations import held
-from tests.functional.backed_up import Guest
+from tests.functional.backed_up import UUID, Guest
 from tests.functional.cloud import Fleet
 from tests.functional.conftest import REPOSITORY, load
 
@@ -69,7 +72,8 @@ def run(tmp_path, monkeypatch):
             files.write(seen.path(fleet.opts), seen.EngineSeen(time.time(), "m"))
             if works:
                 os.set_inheritable(held.take(seen.lock(fleet.opts), "the engine"), False)
-        return module.backup_restore("web1", test=True, **given)["data"]["web1"]
+        found = module.backup_restore("web1", test=True, **given)["data"]
+        return found[given.get("new", "web1")]
 
     return call
 
@@ -92,3 +96,20 @@ def test_it_is_what_high_availability_has_proven(run, state, works, done):
 
 def test_the_operator_may_know(run):
     assert run(host="hv2", name_is_free=True)["result"] is None
+
+
+def test_it_is_not_made_beside_itself_when_it_is_called_otherwise(run):
+    """Two would have one UUID and one MAC address, and their backups be taken for one guest's."""
+    conn = libvirt.open("test:///default")
+    dom = conn.defineXML(
+        f"<domain type='test'><name>web9</name><uuid>{UUID}</uuid><memory>1024</memory>"
+        "<os><type>hvm</type></os></domain>"
+    )
+    try:
+        found = run(host="hv2", name_is_free=True)
+        assert found["result"] is False
+        assert "is called web9 now, on hv2: new=NAME" in found["comment"]
+        assert run(host="hv2", new="web7", name_is_free=True)["result"] is None
+    finally:
+        dom.undefine()
+        conn.close()

@@ -19,7 +19,7 @@ from saltvirt.backups.answers import (
     ShownBackup,
 )
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import find, keepers, lifecycle, lock, unique
+from saltvirt.operations import find, inventory, keepers, lifecycle, lock, unique
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.report import Report
 from saltvirt.placement import account
@@ -163,6 +163,17 @@ class Restore:
             self.report.step("off", f"{name}: {host} is silent, and off: {self.request.off[host]}")
         unique.check(self.fleet, name, silent, sure=self.request.name_is_free)
 
+    def _is_nowhere(self, backup: ListedBackup) -> None:
+        """The guest of the backup, which may be called otherwise by now."""
+        hosts, _ = inventory.gather(self.fleet)  # the silent were judged before
+        for host in hosts:
+            for guest in host.guests:
+                if guest.uuid == backup.uuid:
+                    raise errors.AlreadyExists(
+                        f"the guest of {backup.ident} is called {guest.name} now, on {host.name}: "
+                        "new=NAME restores beside it"
+                    )
+
     def _planned(self) -> _Planned:
         asked = self.request
         target = policy.read(settings.of_master(self.fleet.opts)).target(asked.to)
@@ -179,6 +190,8 @@ class Restore:
         if asked.disk and asked.disk not in found.disks:
             known = ", ".join(sorted(found.disks))
             raise errors.NotFound(f"the backup {found.ident} has no disk {asked.disk}, but {known}")
+        if not (asked.new or asked.over or asked.disk):
+            self._is_nowhere(found)
         host = asked.host or found.host
         if asked.over:
             host = find.locate(self.fleet, asked.made)[0]
