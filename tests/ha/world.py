@@ -547,7 +547,8 @@ class Host(Machine):
         world.at(world.random.uniform(1, 4), self.fence_ends, fence, master)
 
     def is_heard(self):
-        """A majority of the others has heard it for long, by the network as it is."""
+        """A majority of the others has heard it for long, by the network as it is, and it hears
+        them: what nobody can tell it, it cannot know."""
         world = self.world
         if self.hung or self.state is None or world.time - world.commanded < 2 * SETTLES_S:
             return False
@@ -555,7 +556,8 @@ class Host(Machine):
             return False
         hears = [other.name for other in world.hosts.values()
                  if other is not self and other.state is not None and not other.hung
-                 and other.is_there_for_long() and world.connected(self, other)]  # fmt: skip
+                 and other.is_there_for_long()
+                 and world.connected(self, other) and world.connected(other, self)]  # fmt: skip
         return 2 * len(hears) >= len(world.hosts)
 
     def is_there_for_long(self):
