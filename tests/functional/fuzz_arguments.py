@@ -17,7 +17,17 @@ import sys
 import time
 import traceback
 
-from tests.functional import hostile
+from saltvirt.backups.answers import (
+    GuestLook,
+    LookedDisk,
+    PlannedDisk,
+    ServedDisk,
+    Serving,
+    ShownBackup,
+    ShownDisk,
+)
+from saltvirt.host.domain import aside
+from tests.functional import backed_up, hostile
 from tests.functional.boxed import BOX
 from tests.functional.conftest import REPOSITORY, load, only_test
 from tests.functional.pki_master import Master
@@ -28,6 +38,13 @@ MIB = 1024**2
 OTHER = """<domain type='test'><name>web2</name><memory>65536</memory><os><type>hvm</type></os>
 <devices><disk type='file'><driver name='qemu' type='raw'/><source file='{}/web2.raw'/>
 <target dev='vda'/></disk></devices></domain>"""
+# a backup has taken its place
+THIRD = """<domain type='test'><name>web3</name><uuid>00000000-0000-4000-8000-000000000003</uuid>
+<memory>65536</memory><os><type>hvm</type></os><devices><disk type='file'>
+<driver name='qemu' type='raw'/><source file='{}'/><target dev='vda'/></disk></devices></domain>"""
+THIRD_UUID = "00000000-0000-4000-8000-000000000003"
+VAULT, SAVED = str(BOX / "vault"), BOX / "saved"
+IDENT = "000003-20261123T155220Z-00000000"
 VOLUME = "<volume><name>{}</name><capacity>1048576</capacity></volume>"
 DOMAIN = "<domain type='test'><name>x1</name><memory>1</memory><os><type>hvm</type></os></domain>"
 
@@ -90,6 +107,37 @@ for _noun in ("info", "get_xml", "start", "build", "stop", "undefine", "delete",
 for _name in ("virt.tls_update", "state virt.keys", "state libvirt.keys"):
     FOR[_name] = {"basepath": "/mnt/pki", "reload": False}
 FOR["state virt.deployed"] = {"guests": {"web1": {"mem": 64}}}
+# backups: nobody shows anything on the port, and no system is in the disk
+_LOOKED = LookedDisk("vda", 4 * MIB, "file /i/a", "qcow2", {"c": "good"})
+_LOOK = GuestLook(
+    backed_up.UUID, True, (_LOOKED,), ("c",), {"sda": "a CD drive"}, "web1"
+).to_answer()
+_SERVING = Serving(
+    backed_up.UUID, "127.0.0.1", 1, "crash", DOMAIN,
+    (ServedDisk("vda", 4 * MIB, "file /i/a", "vda", ("c",), None, "the first", "c"),), "PEM",
+).to_answer()  # fmt: skip
+_SHOWN = ShownBackup(
+    IDENT, "web9", "127.0.0.1", 1, OTHER.format(IMAGES).replace("web2", "web9"),
+    (ShownDisk("vda", 4 * MIB),), "PEM",
+).to_answer()  # fmt: skip
+_VAULT = {"folder": VAULT}
+FOR |= {
+    "virt.backup_begin": {"name": "test", "ident": IDENT,
+                          "disks": [PlannedDisk("vda", reason="the first").to_answer()]},
+    "virt.backup_end": {"name": "test", "ident": IDENT},
+    "virt.backup_plan": {**_VAULT, "host": "hv1", "look": _LOOK},
+    "virt.backup_pull": {**_VAULT, "name": "web1", "ident": "000004" + IDENT[6:], "host": "hv1",
+                         "serving": _SERVING},
+    "virt.backup_list": _VAULT,
+    "virt.backup_show": {**_VAULT, "uuid": backed_up.UUID, "backup": IDENT, "reader": "PEM"},
+    "virt.backup_restore": {"name": "web9", "shown": _SHOWN},
+    "virt.backup_disk": {"name": "web2", "shown": _SHOWN, "disk": "vda"},
+    "virt.backup_ls": {**_VAULT, "name": "web1", "backup": "9"},
+    "virt.backup_get": {**_VAULT, "name": "web1", "path": "/etc/fstab", "backup": "9"},
+    "virt.backup_prune": {**_VAULT, "retention": {"last": 1}}, "virt.backup_verify": _VAULT,
+    "virt.backup_over": {"name": "web3"}, "virt.backup_confirm": {"vm_": "web3"},
+    "virt.backup_undo": {"name": "web3"},
+}  # fmt: skip
 # the bootstrap script is run in the folder that is seeded, which has no system to run it with
 FOR["seed.apply"]["install"] = False
 # what it writes on the host is its whole work; no systemd is here that would take it
@@ -152,6 +200,9 @@ class Host:
         opts["states_dirs"] = [str(REPOSITORY / "_states")]
         self.states = salt.loader.states(opts, self.modules, {}, None)
         self.conn = None
+        guest = backed_up.Guest(SAVED)
+        guest.write(7, 7)
+        guest.back_up(made=IDENT)
         self.renew()
 
     def renew(self):
@@ -161,15 +212,20 @@ class Host:
             gc.collect()  # a traceback can hold a connection, and the host lives as long as one
         self.conn = self.libvirt.open(URI)
         only_test(self.conn)
+        shutil.rmtree(VAULT, ignore_errors=True)
         for name in ("images", "lock", "tree", "pki"):
             shutil.rmtree(BOX / name, ignore_errors=True)
             (BOX / name).mkdir()
-        for path in (IMAGES / "web2.raw", BOX / "file"):
+        for path in (IMAGES / "web2.raw", IMAGES / "web3.raw", IMAGES / "web3.2.raw", BOX / "file"):
             path.write_bytes(bytes(510) + b"\x55\xaa" + bytes(1024))
             os.truncate(path, MIB)
         (BOX / "xml").write_text(DOMAIN)
         (BOX / "volume.xml").write_text(VOLUME.format("v8"))
         self.conn.defineXML(OTHER.format(IMAGES))
+        self.conn.defineXML(THIRD.format(IMAGES / "web3.2.raw"))
+        made = (str(IMAGES / "web3.2.raw"),)
+        aside.keep(aside.Aside(THIRD_UUID, "web3", IDENT, THIRD.format(IMAGES / "web3.raw"), made))
+        shutil.copytree(SAVED, VAULT)
         self.conn.storagePoolLookupByName("default-pool").createXML(VOLUME.format("v1"))
         self.box.news()
         self.before = self.state()
@@ -239,6 +295,9 @@ def calls(functions):
         for word in known:
             for value in VALUES:
                 yield name, {**given, word: value}, word
+            if isinstance(given.get(word), (dict, list)) and given[word]:
+                for (where, *_), value in hostile.twisted(given[word]):
+                    yield name, {**given, word: value}, f"{word}.{'.'.join(map(str, where))}"
         if inspect.signature(function.func).parameters.get("kwargs"):
             for word in ("colour", "-h", "connectio"):
                 yield name, {**given, word: 1}, word

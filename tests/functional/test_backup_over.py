@@ -230,6 +230,22 @@ def test_the_definition_of_a_guest_that_was_purged_comes_back(host):
     host.nothing_is_left()
 
 
+def test_a_purge_names_what_is_kept_of_the_guest_and_who_deletes_it(host):
+    host.restore(only="vdb")
+    told = host.call("purge", "web1", test=True)
+    # vda is in both
+    assert sorted(told["delete"]) == sorted([host.old("vda"), f"{host.images}/web1_vdb.qcow2"])
+    assert "virt.backup_confirm web1 host=HOST deletes it" in told["keep"].pop(host.old("vdb"))
+    assert not told["keep"]
+    host.call("purge", "web1")
+    assert holds(host.old("vdb"), 1)
+    with host.conn() as conn:
+        assert conn.listAllDomains() == []
+    host.confirm()
+    assert not os.path.exists(host.old("vdb"))
+    host.nothing_is_left()
+
+
 def test_it_is_not_renamed_before_it_is_confirmed_or_undone(host):
     host.restore()
     with pytest.raises(errors.Refused, match="then rename it"):

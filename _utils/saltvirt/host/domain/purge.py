@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 from saltvirt import errors
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
-from saltvirt.host.domain import lifecycle, lookup, metadata, removal
+from saltvirt.host.domain import aside, lifecycle, lookup, metadata, removal
 from saltvirt.host.storage import files, usage
 from saltvirt.images import clone
 
@@ -122,7 +122,19 @@ def plan(
             found[path] = "an image of the cache"
     own = {path for path, reason in found.items() if reason is None}
     delete, keep, shared = usage.decide(conn, found, used, map(files.real, unused))
+    keep |= {path: why for path, why in _before(conn, dom).items() if path not in found}
     return PurgePlan(delete, keep, shared, sorted(own - set(delete)))
+
+
+def _before(conn: libvirt.virConnect, dom: libvirt.virDomain) -> dict[str, str]:
+    """Real path of each disk that the guest had before a backup took its place, to who deletes
+    it."""
+    kept = aside.of(dom.UUIDString())
+    if kept is None:
+        return {}
+    how = f"virt.backup_confirm {dom.name()} host=HOST deletes it"
+    why = f"{dom.name()} as it was before {kept.backup} has it: {how}"
+    return {files.real(path): why for path, _, other in own_disks(conn, kept.tree) if not other}
 
 
 def _images(cache_dir: str | None) -> str | None:
