@@ -1,0 +1,150 @@
+"""What hosts and masters say to each other, wrong at any place: it is refused in one line, or is
+data. Nobody is believed in another's name, and nothing but an error of ours comes of it."""
+
+import json
+import os
+import queue
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.ha.facts import Beat, Call, GuestThere, Heard, Pledge, Promise
+from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord, Registry
+from saltvirt.haagent import inbox as of_agent
+from saltvirt.haagent.fencing import Fencing
+from saltvirt.haagent.service import Service
+from saltvirt.hafence.setting import FenceAsked, FenceSetting, FenceTold
+from saltvirt.hamaster import inbox as of_master
+from saltvirt.hamaster.definitions import Definitions
+from saltvirt.hamaster.engine import Engine
+from saltvirt.hamaster.journal import Journal
+from saltvirt.hamaster.remote import Remote
+from saltvirt.hatalk import frames
+from tests.functional import hostile
+
+XML = "<domain type='kvm'><name>web1</name><uuid>u</uuid><memory>9</memory><vcpu>1</vcpu></domain>"
+REGISTRY = Registry(
+    guests={"web1": GuestRecord(places=(GuestPlace("hv1", 1),))}, hosts={"hv2": HostRecord("fine")}
+)
+BEAT = Beat(
+    "hv1", 1, 7, guests={"web1": GuestThere(1, "running")}, acks={"hv2": Heard(1, 3)},
+    silent_s={"hv3": 2.5}, promises={"hv3": Promise(1, 1, 1)}, pledges={"hv3": Pledge(1, 2, True)},
+    leases={"web1": 4}, registry=REGISTRY,
+)  # fmt: skip
+CALL = Call("m", 1, 5, leading=True, acks={"hv1": Heard(1, 3)}, ballots={"hv3": Promise(1, 1, 1)},
+            registry=REGISTRY)  # fmt: skip
+SIZE = {"vcpus": 1, "memory_kib": 9}
+WORDS = {
+    frames.BEAT: BEAT.to_answer(), frames.CALL: CALL.to_answer(),
+    frames.DEFINITION: {"name": "web1", "digest": "d", "xml": XML, "size": SIZE},
+    frames.FENCE: FenceAsked("hv3", "1.1.1", FenceSetting("fence_none", {"ip": "x"})).to_answer(),
+    frames.FENCED: FenceTold("hv3", "1.1.1", "off", "it is off").to_answer(),
+    frames.JOURNAL: {"action": "start", "guest": "web1", "why": "because"},
+    frames.INCOMING: {"guest": "web1", "epoch": 1},
+    frames.INCOMING_ANSWER: {"guest": "web1", "epoch": 1, "yes": True},
+}  # fmt: skip
+SLOW = bool(os.environ.get("SLOW"))
+VALUES = tuple(one for one in hostile.VALUES if SLOW or not isinstance(one, str) or len(one) < 1000)
+MORE = ("\ud800", hostile.nested(150), hostile.nested(320), hostile.nested(480), 10**400, 1e308)
+
+
+def cases(kind):
+    """Bodies as they come through a frame."""
+    speaker = WORDS[kind].get(frames.SPEAKER.get(kind), "x")
+    found = hostile.twisted(WORDS[kind], (*VALUES, *MORE))
+    for (where, *_), body in hostile.sample(found, kind, None if SLOW else 600):
+        try:
+            text = json.dumps({"kind": kind, "body": body})
+            yield where, frames.parse(text.encode(), speaker)[1]
+        except (errors.VirtError, ValueError, TypeError, RecursionError):
+            continue  # no JSON has it, or it speaks for another
+
+
+def hold(kind, hear):
+    """hear: called with each wrong body; what is wrong with what comes of it, by its place."""
+    wrong, count = {}, 0
+    for where, body in cases(kind):
+        count += 1
+        try:
+            hear(body)
+        except errors.VirtError as exc:
+            if len(exc.text.splitlines()) > 1 or len(exc.text) > 5000:
+                wrong[where] = exc.text[:200]
+        except Exception as exc:
+            wrong[where] = f"{exc!r}"[:200]
+    assert count > 20
+    assert not wrong, wrong
+
+
+class Agent:
+    """What of the agent's service takes words."""
+
+    def __init__(self):
+        self.inbox = of_agent.Inbox(("m",), lambda: 1.0)
+        self.kept, self.told, self.fenced = [], [], []
+        self.guests = self.moves = self.talk = self
+        self.fencing = Fencing("hv1", lambda: self.inbox.calls, lambda: 1.0, 9, self.tell_master,
+                               self.fenced.append)  # fmt: skip
+        self.guests.kept = self
+
+    def keep(self, found):
+        assert found.name == "web1"
+
+    def consents(self, _guest, _epoch):
+        return True
+
+    def answered(self, _host, guest, epoch, _yes):
+        assert isinstance(guest, str) and isinstance(epoch, int)
+
+    def tell(self, host, frame):
+        assert host == "x" and frame.data
+
+    def tell_master(self, master, told):
+        assert master == "x" and json.dumps(told.to_answer())
+
+
+@pytest.mark.parametrize("kind", [*WORDS])
+def test_an_agent_takes_no_harm(kind):
+    agent = Agent()
+    sender = "m" if kind == frames.CALL else "hv1" if kind == frames.BEAT else "x"
+
+    def hear(body):
+        agent.inbox.on_frame(sender, kind, body)
+        assert {*agent.inbox.beats, *agent.inbox.calls} <= {sender}
+        agent.inbox.believable(2.0, ())
+        with pytest.raises(queue.Empty):
+            while True:
+                Service._answer(agent, agent.inbox.asked.get_nowait())
+        Service._answer(agent, of_agent.Asked("x", kind, body, 1.0))
+
+    hold(kind, hear)
+    # the master was never heard to lead but in its own words
+    assert kind == frames.CALL or not agent.fenced
+
+
+@pytest.mark.parametrize("kind", [frames.BEAT, frames.DEFINITION, frames.JOURNAL, frames.FENCED])
+def test_a_master_takes_no_harm(kind, tmp_path):
+    opts = {"cachedir": str(tmp_path)}
+    box = of_master.Inbox(("hv1", "hv2"), lambda: 1.0)
+    remote, kept = Remote(lambda *_: None, lambda _host: True), Definitions(opts)
+
+    class Master:
+        inbox, journal = box, Journal(opts)
+        _deed = Engine._deed
+
+    Master.remote = remote
+    Master._definition = lambda _self, host, body: kept.take(host, body)
+
+    def hear(body):
+        box.hear("hv1", kind, body)
+        assert {*box.beats()} <= {"hv1"}
+        Engine._words(Master())
+        assert {*kept.known} <= {"web1"}
+        assert {path.name for path in kept.folder.glob("*")} <= {"web1.json"}
+        Definitions(opts)
+
+    hold(kind, hear)
+    for line in Journal(opts).last(10):
+        assert line["what"] == "host" and line["name"] == "hv1"
