@@ -9,7 +9,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import names, places, settings, units
+from saltvirt import doors, names, places, settings, units
 from saltvirt.backuphost import receive, relay
 from saltvirt.backuphost import show as showing
 from saltvirt.backups import chains
@@ -93,8 +93,8 @@ def _backup_door(shown, reader):
     """Where disks are shown, to whom alone, with a certificate of their own."""
     pair = own_pair.made(shown.host, certs.SERVER)
     told = own_pair.authority(reader, "reader")
-    credentials = relay.Credentials(pair.authority, pair.certificate, pair.key, told)
-    return relay.Door(relay.everywhere(), shown.port, relay.PORTS, credentials)
+    credentials = doors.Credentials(pair.authority, pair.certificate, pair.key, told)
+    return doors.Door(doors.everywhere(), shown.port, relay.PORTS, credentials)
 
 
 def backup_begin(name, ident, disks, reader, **kwargs):

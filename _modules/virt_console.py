@@ -10,11 +10,14 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import settings
+from saltvirt import doors, names, settings
+from saltvirt.answers import reach as reaching
 from saltvirt.host import connection
 from saltvirt.host.domain import addresses, lookup
 from saltvirt.host.domain import console as consoles  # the name is a function's here
 from saltvirt.host.domain import screenshot as pictures
+from saltvirt.pki.common import certs
+from saltvirt.pki.host import own_pair
 from saltvirt.spec import values
 
 if TYPE_CHECKING:
@@ -109,3 +112,99 @@ def screenshot(vm_, path=None, screen=0, **kwargs):
     with _connect(kwargs) as conn:
         data = pictures.take(conn, lookup.lookup(conn, vm_), number)
     return pictures.save(data, vm_, folder, path)
+
+
+def display(vm_, **kwargs):
+    """
+    A guest's displays and serial ports, as data: what kind each is, where it is on this host, and
+    what reaches it there. A password is never among it.
+
+    :param vm_: name of the domain
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: a dict: ``uuid``, ``host``, ``state``, ``displays`` (list of ``type``: ``vnc``,
+        ``spice``, ``serial`` and the like, ``listen``, ``port``, ``socket``, ``connect``,
+        ``tunnel``, each null where there is none)
+
+    :raises NotFound: there is no such domain
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.display web1
+    """
+    with _connect(kwargs) as conn:
+        return consoles.displays(conn, names.there(vm_)).to_answer()
+
+
+def screen(vm_, width=480, screen=0, **kwargs):
+    """
+    A picture of a running guest's screen, as data.
+
+    :param vm_: name of the domain
+    :param width: pixels that it is at most wide; from a hypervisor that makes pictures of another
+        kind than PPM it comes as it is
+    :param screen: number of the screen
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: a dict: ``uuid``, ``png`` (in base64)
+
+    :raises OperationFailed: the guest does not run, or has no screen
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.screen web1
+    """
+    most = values.number(16, 8192)(width, "width")
+    number = values.number(0, 2**31)(screen, "screen")
+    with _connect(kwargs) as conn:
+        dom = lookup.lookup(conn, names.there(vm_))
+        return pictures.small(conn, dom, number, most).to_answer()
+
+
+def reach(vm_, kind, caller, screen=0, force=False, **kwargs):
+    """
+    Let one caller reach a running guest's display or serial port: a process of its own waits for
+    him for 40 s at a port of this host, by TLS, and ends with him. ``salt-run virt.ticket`` does
+    all of it.
+
+    :param vm_: name of the domain
+    :param kind: ``display`` or ``serial``
+    :param caller: the certificate of the authority whose one client alone is let in, in PEM
+    :param screen: number of the display
+    :param force: take the serial port from whoever has it
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: a dict: ``uuid`` (of the guest that he reaches, whatever gets its name meanwhile),
+        ``kind``, ``port``, ``authority`` (in PEM: of the certificate that is shown to him, made for
+        this one caller), ``type`` (``vnc``, ``spice``, ``pty`` …)
+
+    :raises OperationFailed: the guest is off, or has no such thing, or all ports are in use
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.reach web1 display caller="$CALLER"
+    """
+    from saltvirt.reachhost import begin, relay  # noqa: PLC0415 - needs the binding
+
+    connection.require_binding()
+    get = __salt__["config.get"]
+    number = values.number(0, 2**31)(screen, "screen")
+    asked = values.choice(*reaching.KINDS)(kind, "kind")
+    told = own_pair.authority(caller, "caller")
+    local = settings.connection(get, dict(kwargs))
+    with _connect(kwargs) as conn:
+        uuid, what = begin.look(conn, names.there(vm_), asked, number)
+    pair = own_pair.made(reaching.DOOR, certs.SERVER, 1)
+    credentials = doors.Credentials(pair.authority, pair.certificate, pair.key, told)
+    door = doors.Door(doors.everywhere(), relay.port(get), relay.PORTS, credentials)
+    wanted = relay.RelayRequest(
+        uuid, asked, number, bool(force), local.uri, local.username, local.password, door
+    )
+    port = begin.begin(next(iter(saltvirt.__path__)), wanted)
+    return reaching.Reach(uuid, asked, port, pair.authority, what).to_answer()

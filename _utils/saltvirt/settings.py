@@ -51,8 +51,9 @@ KEYS = (
     "migration:stall_timeout", "migration:timeout", "migration:timeout_per_gib", "nic",
     "overcommit", "pki:ca_days", "pki:ca_name", "pki:country", "pki:days", "pki:domain", "pki:key",
     "pki:locality", "pki:mode", "pki:names", "pki:organization", "pki:state", "pki:trust_grains",
-    "placement", "queue_timeout", "ratios", "rights:eauth", "rights:grants", "rights:groups",
-    "rights:quotas", "screenshots", "seed:backend", "seed:bootstrap",
+    "placement", "queue_timeout", "ratios", "reach:addresses", "reach:port",
+    "rights:eauth", "rights:grants", "rights:groups", "rights:quotas",
+    "screenshots", "seed:backend", "seed:bootstrap",
     "seed:bootstrap_args", "seed:config", "seed:install", "seed:keysize", "seed:reset_machine_id",
     "seed:reset_ssh_keys", "stall_timeout", "storagepool", "tunnel",
 )  # fmt: skip

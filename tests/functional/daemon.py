@@ -15,7 +15,7 @@ for folder in /etc/libvirt /var/lib/libvirt /var/cache/libvirt /var/log/libvirt 
     mkdir -p $folder
     mount -t tmpfs none $folder
 done
-mkdir -p /run/libvirt
+mkdir -p /run/libvirt /run/lock
 cat > /etc/libvirt/libvirtd.conf <<END
 unix_sock_dir = "$0"
 auth_unix_rw = "none"

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("cryptography")
 
-from saltvirt import errors
+from saltvirt import doors, errors
 from saltvirt.backuphost import daemon, relay
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
@@ -43,8 +43,8 @@ def shown(tmp_path, disk, reader):
     inner = str(tmp_path / "nbd")
     server = daemon.begin([daemon.Shown(str(disk), "raw", "vda")], inner)
     pair = own_pair.made(HOST, certs.SERVER)
-    credentials = relay.Credentials(pair.authority, pair.certificate, pair.key, reader.authority)
-    door = relay.begin(relay.Door(HOST, 20809, 200, credentials), inner)
+    credentials = doors.Credentials(pair.authority, pair.certificate, pair.key, reader.authority)
+    door = relay.begin(doors.Door(HOST, 20809, 200, credentials), inner)
     yield door, pair.authority
     door.end()
     server.end()
@@ -107,8 +107,8 @@ def test_a_certificate_for_a_server_is_none_for_a_reader(tmp_path, purpose):
     cert = certs.leaf(key.public_key(), leaf, (top, signing), now)
     pair = own_pair.made(HOST, certs.SERVER)
     told = certs.cert_pem(top).decode()
-    credentials = relay.Credentials(pair.authority, pair.certificate, pair.key, told)
-    door = relay.begin(relay.Door(HOST, 20809, 200, credentials), str(tmp_path / "nbd"))
+    credentials = doors.Credentials(pair.authority, pair.certificate, pair.key, told)
+    door = relay.begin(doors.Door(HOST, 20809, 200, credentials), str(tmp_path / "nbd"))
     try:
         mine = own_pair.OwnPair(told, certs.cert_pem(cert).decode(), certs.key_pem(key).decode())
         with own_pair.trusting(mine, pair.authority, "shown") as folder:
@@ -167,9 +167,9 @@ def test_who_reads_is_known_and_is_shown_out_at_the_end(shown, reader):
 def test_when_all_ports_are_taken_it_says_so(shown):
     door, _ = shown
     pair = own_pair.made(HOST, certs.SERVER)
-    credentials = relay.Credentials(pair.authority, pair.certificate, pair.key, pair.authority)
+    credentials = doors.Credentials(pair.authority, pair.certificate, pair.key, pair.authority)
     with pytest.raises(errors.OperationFailed, match=f"the ports from {door.port} to {door.port}"):
-        relay.begin(relay.Door(HOST, door.port, 1, credentials), "/nowhere")
+        relay.begin(doors.Door(HOST, door.port, 1, credentials), "/nowhere")
 
 
 def test_a_machine_keeps_its_own_and_makes_it_anew_when_it_is_spoiled(tmp_path):
@@ -189,8 +189,8 @@ def test_a_machine_keeps_its_own_and_makes_it_anew_when_it_is_spoiled(tmp_path):
 
 def test_its_key_is_in_no_text_about_it(tmp_path):
     pair = own_pair.made(HOST, certs.SERVER)
-    credentials = relay.Credentials(pair.authority, pair.certificate, pair.key, pair.authority)
-    for one in (pair, credentials, relay.Door(HOST, 1, 1, credentials)):
+    credentials = doors.Credentials(pair.authority, pair.certificate, pair.key, pair.authority)
+    for one in (pair, credentials, doors.Door(HOST, 1, 1, credentials)):
         assert "PRIVATE" not in repr(one)
 
 

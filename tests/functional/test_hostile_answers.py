@@ -25,12 +25,15 @@ import salt.config
 import salt.payload
 import salt.utils.event
 
+from saltvirt.answers import reach
 from saltvirt.backupmaster import due
 from saltvirt.fleet import answer, client, target
 from saltvirt.fleet.client import Fleet
 from saltvirt.ha.view import GuestWanted
 from saltvirt.hamaster import wishes
 from saltvirt.operations import away, deploy, held, lock, migrate, unique, wait
+from saltvirt.pki.common import certs
+from saltvirt.pki.host import own_pair
 from tests.clock import Clock
 from tests.functional import hostile
 from tests.functional.conftest import REPOSITORY, load
@@ -70,6 +73,9 @@ def recorded():
     conn.lookupByName("test").snapshotLookupByName("s1").delete()
     conn.close()
     return found
+
+
+DOOR = own_pair.made(reach.DOOR, certs.SERVER, 1)
 
 
 class Host:
@@ -232,6 +238,18 @@ class Host:
 
     def delete_snapshots(self, test=False, **_more):
         return {**self.revert_snapshot(test=test), "deleted": {"s1": True, "s2": True}}
+
+    def display(self, **_more):
+        one = {"type": "vnc", "listen": "127.0.0.1", "port": 5900, "socket": None,
+               "connect": "vncviewer localhost:5900", "tunnel": "ssh"}  # fmt: skip
+        return {"uuid": "u", "host": "hv1", "state": "running", "displays": [one]}
+
+    def screen(self, **_more):
+        return {"uuid": "u", "png": "iVBORw0KGgo="}
+
+    def reach(self, kind, **_more):
+        return {"uuid": "u", "kind": kind, "port": 10840, "authority": DOOR.authority,
+                "type": "vnc"}  # fmt: skip
 
     def backup_look(self, **_more):
         disk = {"target": "vda", "size_bytes": 8, "source": "file /i/a", "format": "qcow2",
@@ -425,6 +443,8 @@ VERBS = {
     "backup_get_test": ({"name": "web1", "path": "/a", "test": True}, ()),
     "certs": ({}, ()), "rotate_ca": ({}, ()), "revoke": ({"host": "hv1"}, ()),
     "metrics": ({}, ()),
+    "display": ({"name": "web1"}, ()), "screenshot": ({"name": "web1"}, ()),
+    "ticket": ({"name": "web1", "digest": "a" * 64}, ()),
     "own": ({"name": "web1", "owner": "anna"}, ()), "owners": ({}, ()),
 }  # fmt: skip
 RUNNERS = {
@@ -440,6 +460,7 @@ RUNNERS = {
     "virt_migrate": ("migrate", "evacuate", "restore", "rebalance", "migratable", "migrate_abort",
                      "migrate_recover", "migrate_unfinished"),
     "virt_pki": ("certs", "rotate_ca", "revoke"),
+    "virt_reach": ("display", "screenshot", "ticket"),
     "virt_repair": ("repair",), "virt_rights": ("own", "owners"), "virt_start": ("started",),
 }  # fmt: skip
 

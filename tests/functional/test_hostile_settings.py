@@ -29,6 +29,8 @@ from saltvirt.operations import held, init, slots
 from saltvirt.pki.authority import policy as pki_policy
 from saltvirt.placement import facts
 from saltvirt.placement import policy as placement_policy
+from saltvirt.reachhost import relay
+from saltvirt.reachmaster import way
 from saltvirt.rights import grants
 from saltvirt.seed import backends, minion
 from saltvirt.spec import guest as guests
@@ -152,6 +154,7 @@ MASTER |= {
                 *(one.name for one in dataclasses.fields(policy.HaPolicy)))
 }  # fmt: skip
 MASTER |= {f"rights:{key}": grants.read for key in ("grants", "groups", "quotas", "eauth")}
+MASTER["reach:addresses"] = lambda opts: way.address_of(settings.of_master(opts), "hv1")
 SHOWN = ("backup:address", "backup:port")
 MASTER |= {key: backups for key in settings.KEYS if key.startswith("backup:") and key not in SHOWN}
 PROFILED = {"name": "x", "cpu": 1, "mem": 64, "hypervisor": "qemu"}
@@ -170,6 +173,7 @@ MINION = {
     "ratios": inventoried,
     **{f"ratios:{key}": inventoried for key in placement_policy.RATIOS},
     **{key: lambda get: shown.configured(get, "hv1") for key in SHOWN},
+    "reach:port": relay.port,
     "screenshots": lambda get: settings.folder(get, "screenshots", "/nonexistent"),
     "storagepool": lambda get: settings.text(get, "storagepool", "default"),
     "images": images_folder.configured,

@@ -65,6 +65,7 @@ def engine_and_grain():
         ("The engine libvirt_events", "_engines/libvirt_events.py"),
         ("The engine virt_exporter", "_engines/virt_exporter.py"),
         ("The engine virt_ha", "_engines/virt_ha.py"),
+        ("The engine virt_reach", "_engines/virt_reach.py"),
         ("The grain virt_host", "_grains/virt_host.py"),
     ):
         parts += [f"## {title}", markdown(_module_docstring(path))]

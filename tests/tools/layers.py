@@ -16,19 +16,20 @@ LAYER = {
     "backups": PURE, "ha": PURE, "metrics": PURE, "rights": PURE,
     "answers": PURE, "revert": PURE, "states": PURE, "wire": PURE,
     "hafence": SHARED, "hatalk": SHARED, "metricserve": SHARED, "program": SHARED,
+    "doors": SHARED,
     "backuphost": HOST, "backupserve": HOST,
     "haagent": HOST, "host": HOST, "hostnet": HOST, "images": HOST, "metricshost": HOST,
-    "seed": HOST,
+    "reachhost": HOST, "seed": HOST,
     "backupmaster": CLOUD, "fleet": CLOUD, "hamaster": CLOUD, "metricsmaster": CLOUD,
     "minion": CLOUD,
-    "operations": CLOUD, "pki": CLOUD,
+    "operations": CLOUD, "pki": CLOUD, "reachmaster": CLOUD,
 }  # fmt: skip
 MAY_IMPORT = {
     PURE: {PURE}, SHARED: {PURE, SHARED}, HOST: {PURE, SHARED, HOST}, CLOUD: {PURE, SHARED, CLOUD},
 }  # fmt: skip
 FOREIGN = {
     PURE: set(), SHARED: {"prometheus_client"}, HOST: {"libvirt", "libvirt_qemu", "nbd"},
-    CLOUD: {"salt", "cryptography"},
+    CLOUD: {"salt", "cryptography", "tornado"},
 }  # fmt: skip
 ADAPTERS = ("_modules", "_states", "_grains", "_engines", "_runners", "_pillar")
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from saltvirt import errors, places, program
 from saltvirt.backuphost import daemon, relay
-from saltvirt.backuphost.relay import Door
 from saltvirt.backuphost.target import Target
 from saltvirt.backups import ident, record
 from saltvirt.backups.answers import ShownBackup, ShownDisk
+from saltvirt.doors import Door
 from saltvirt.images import locks, tools
 from saltvirt.wire import Fact
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from saltvirt import errors, places, settings
 from saltvirt.backuphost import relay
-from saltvirt.backuphost.relay import Door
 from saltvirt.backups.answers import PlannedDisk
+from saltvirt.doors import Door
 from saltvirt.images import locks
 from saltvirt.wire import Fact
 

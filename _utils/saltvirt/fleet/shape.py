@@ -15,6 +15,7 @@ from saltvirt.answers import (
     maintenance,
     migration,
     power,
+    reach,
     removal,
     snapshots,
     versions,
@@ -65,6 +66,7 @@ ANSWERS = {
     "virt.shared_disks": {str: str},
     "virt.storage_users": {str: (str, None)},
     "virt.migratable": migration.Migratable,
+    "virt.display": reach.Displays, "virt.reach": reach.Reach, "virt.screen": reach.Screen,
     "virt.tls_info": _TLS,
     "virt.tls_update": {"changes": {str: object}, "info": _TLS},
 }  # fmt: skip

@@ -65,6 +65,27 @@ def answer(
     return _Limited(opts, user, function, given).answer()
 
 
+def may_still(opts: dict[str, Any], user: str, verb: str, name: str, uuid: str) -> bool:
+    """Whether a user who was allowed a verb of this guest is so now: by ``virt:rights``, which this
+    process has read, and by its owner as he is now. Raises InvalidInput, BadAnswer."""
+    if not grants.configured(opts):
+        return True
+    rights = grants.read(opts)
+    own = rights.of(user, asker.groups(opts, rights.eauth, user))
+    return own.everywhere(verb) or own.may(verb, Known(name, owners.of(opts, uuid)))
+
+
+def asked_by(opts: Mapping[str, Any]) -> str | None:
+    """Who asks for what is run here; None: somebody who has the master, or nobody is limited, and
+    it is not known who."""
+    try:
+        return asker.of(opts)
+    except errors.Denied:
+        if grants.configured(opts):
+            raise
+        return None
+
+
 def _tell(fleet: Fleet, user: str, verb: str, about: str, why: errors.VirtError) -> None:
     told = {"user": user, "verb": verb, "guest": about, "message": why.text}
     fleet.tell(TAG, {word: plain.line(text) for word, text in told.items()})

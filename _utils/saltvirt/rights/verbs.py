@@ -35,6 +35,8 @@ RULES = {
     "revert": _rule(GUEST, "name snapshot cleanup test"),
     "delete_snapshots": _rule(GUEST, "name names all children test"),
     "backup": _rule(GUEST, "name to whole test"),
+    "display": _rule(GUEST, "name"), "screenshot": _rule(GUEST, "name width screen"),
+    "ticket": _rule(GUEST, "name kind digest screen force"),
     "purge": _rule(GUEST, "name delete_key test"), "rename": _rule(GUEST, "name new test"),
     "init": _rule(
         MAKING,
@@ -62,7 +64,7 @@ SEEING = frozenset(verb for verb, rule in RULES.items() if rule.scope in (GUEST,
 _READ = frozenset({"list", "query", "where", "vm_info"})
 _USE = _READ | {
     "start", "shutdown", "stop", "force_off", "pause", "resume", "reset", "snapshot", "revert",
-    "delete_snapshots", "backup",
+    "delete_snapshots", "backup", "display", "screenshot", "ticket",
 }  # fmt: skip
 # words of virt:rights that stand for several verbs
 SETS = {"read": _READ, "use": _USE, "manage": _USE | {"init", "purge", "rename"}}

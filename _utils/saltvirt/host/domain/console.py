@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from saltvirt.answers.reach import Display, Displays
 from saltvirt.host.domain import lookup, stats
 
 if TYPE_CHECKING:
@@ -75,3 +76,24 @@ def console(conn: libvirt.virConnect, name: str) -> dict[str, Any]:
             _serial(node, name, host, conn.getURI()) for node in tree.iterfind("devices/serial")
         ],
     }
+
+
+def displays(conn: libvirt.virConnect, name: str) -> Displays:
+    """The same as Facts; see ``virt.display``."""
+    found = console(conn, name)
+    return Displays(
+        lookup.lookup(conn, name).UUIDString(), found["host"], found["state"],
+        (
+            *(
+                Display(
+                    one["type"] or "?", one["listen"] if one["port"] else None, one["port"],
+                    one.get("socket"), one.get("connect"), one.get("tunnel"),
+                )
+                for one in found["graphics"]
+            ),
+            *(
+                Display("serial", socket=one.get("path"), connect=one.get("connect"))
+                for one in found["serials"]
+            ),
+        ),
+    )  # fmt: skip

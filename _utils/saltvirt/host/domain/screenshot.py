@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import struct
@@ -10,6 +11,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from saltvirt import errors
+from saltvirt.answers.reach import Screen
 from saltvirt.host import connection
 
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 _PPM = re.compile(rb"P6\s+(?:#[^\n]*\n\s*)*(\d+)\s+(\d+)\s+(\d+)\s")
 PNG = b"\x89PNG\r\n\x1a\n"
+# in base64 it must fit into an event of Salt's, which has 1 MiB
+_TRAVELS_BYTES = 700 * 1024
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:
@@ -24,8 +28,9 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + checked + struct.pack(">I", zlib.crc32(checked))
 
 
-def png_of_ppm(data: bytes) -> bytes:
-    """The PNG file of a binary PPM picture with 8 bits a colour. Raises OperationFailed."""
+def png_of_ppm(data: bytes, widest: int | None = None) -> bytes:
+    """The PNG file of a binary PPM picture with 8 bits a colour. widest: in pixels; of a wider
+    picture every second one is taken, or every third, and so on. Raises OperationFailed."""
     match = _PPM.match(data)
     if not match or match.group(3) != b"255":
         raise errors.OperationFailed("the hypervisor gave a picture of an unknown kind")
@@ -33,15 +38,29 @@ def png_of_ppm(data: bytes) -> bytes:
     pixels, row = data[match.end() :], width * 3
     if len(pixels) < row * height:
         raise errors.OperationFailed("the hypervisor's picture ends too early")
-    rows = b"".join(b"\0" + pixels[at : at + row] for at in range(0, row * height, row))
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    step = -(-width // (widest or width))
+    lines = [_thinned(pixels[at : at + row], step) for at in range(0, row * height, row * step)]
+    rows = b"".join(b"\0" + one for one in lines)
+    header = struct.pack(">IIBBBBB", len(lines[0]) // 3, len(lines), 8, 2, 0, 0, 0)
     return (
         PNG + _chunk(b"IHDR", header) + _chunk(b"IDAT", zlib.compress(rows)) + _chunk(b"IEND", b"")
     )
 
 
-def take(conn: libvirt.virConnect, dom: libvirt.virDomain, screen: int = 0) -> bytes:
-    """The bytes of a PNG of the guest's screen."""
+def _thinned(row: bytes, step: int) -> bytes:
+    """Every so many pixels of a row."""
+    if step == 1:
+        return row
+    found = bytearray(3 * len(row[:: 3 * step]))
+    for colour in range(3):
+        found[colour::3] = row[colour :: 3 * step]
+    return bytes(found)
+
+
+def take(
+    conn: libvirt.virConnect, dom: libvirt.virDomain, screen: int = 0, widest: int | None = None
+) -> bytes:
+    """The bytes of a PNG of the guest's screen. widest: see png_of_ppm."""
     parts = []
 
     def keep(_stream: libvirt.virStream, data: bytes, _opaque: object) -> int:
@@ -54,7 +73,18 @@ def take(conn: libvirt.virConnect, dom: libvirt.virDomain, screen: int = 0) -> b
         stream.recvAll(keep, None)
         stream.finish()
     data = b"".join(parts)
-    return data if data.startswith(PNG) else png_of_ppm(data)
+    return data if data.startswith(PNG) else png_of_ppm(data, widest)
+
+
+def small(conn: libvirt.virConnect, dom: libvirt.virDomain, screen: int, widest: int) -> Screen:
+    """A picture that travels. Raises OperationFailed for one that is too large for that."""
+    data = take(conn, dom, screen, widest)
+    if len(data) > _TRAVELS_BYTES:
+        raise errors.OperationFailed(
+            f"the picture of {dom.name()} has {len(data)} bytes: virt.screenshot on its host keeps "
+            "it in a file"
+        )
+    return Screen(dom.UUIDString(), base64.b64encode(data).decode())
 
 
 def save(data: bytes, name: str, folder: str, path: str | None = None) -> str:

@@ -1,0 +1,69 @@
+"""
+The engine by which a browser reaches guests' displays and serial ports: a WebSocket on the master,
+for those who have a ticket of ``salt-run virt.ticket``. See docs/reach.md.
+
+In the configuration of a master:
+
+.. code-block:: yaml
+
+    engines:
+      - virt_reach
+
+With options:
+
+.. code-block:: yaml
+
+    engines:
+      - virt_reach:
+          address: 127.0.0.1   # default: what has salt-api's TLS connects to it, nobody else has to
+          port: 8003           # default
+          origins:             # of pages that may connect; default: those of the very address that
+            - https://master.example.com:8000     # the browser has asked
+
+It is a process beside the master's own. It listens without TLS: never let others reach it.
+"""
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+
+from saltvirt import errors
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__
+
+log = logging.getLogger(__name__)
+
+__virtualname__ = "virt_reach"
+
+# Salt begins an engine that ended again, at once
+_PAUSE_S = 10
+
+
+def __virtual__():
+    return __virtualname__
+
+
+def start(address="127.0.0.1", port=8003, origins=None):
+    """
+    Serves until it is ended.
+
+    :param address: IP address to listen on
+    :param port: TCP port
+    :param origins: a list of origins of pages that may connect, such as
+        ``https://master.example.com:8000``; default: whose host and port are those that the browser
+        has asked for
+    """
+    from saltvirt.reachmaster import serve  # noqa: PLC0415 - a minion has none of it
+
+    try:
+        if __opts__.get("__role") != "master":
+            raise errors.InvalidInput("the engine virt_reach is for a master, not for a minion")
+        serve.run(dict(__opts__), address, port, origins)
+    except errors.VirtError as exc:
+        log.error("%s", exc.text)
+        time.sleep(_PAUSE_S)

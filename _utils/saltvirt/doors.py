@@ -1,0 +1,139 @@
+"""A door is a port of this machine, by TLS, for the one whom the master has named.
+
+Both sides have certificates that were made for this; the master introduces them to each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import ssl
+import tempfile
+from dataclasses import dataclass, field
+
+from saltvirt import errors
+from saltvirt.wire import Fact
+
+# addresses that mean all of this host's
+EVERYWHERE = ("::", "0.0.0.0")
+_BUFFER_BYTES = 1024**2
+# a peer that is gone without a word is noticed after a minute
+_DEAD_MS = 60_000
+
+
+@dataclass(frozen=True)
+class Credentials(Fact):
+    """Texts in PEM. authority: of this side's certificate, which the other one trusts. reader: the
+    authority of who alone may come in."""
+
+    authority: str
+    certificate: str
+    key: str = field(repr=False)
+    reader: str
+
+
+@dataclass(frozen=True)
+class Door(Fact):
+    """The address, and the first port and how many of which a free one is taken; and for whom."""
+
+    listen: str
+    port: int
+    ports: int
+    credentials: Credentials
+
+
+def everywhere() -> str:
+    """The address that means all of this host's."""
+    v6, v4 = EVERYWHERE
+    return v6 if os.path.exists("/proc/net/if_inet6") else v4
+
+
+def listening(door: Door, waiting: int, full: str) -> socket.socket:
+    """On a port that nobody listens on. waiting: so many may. full: what it means that there is
+    none. Raises OperationFailed."""
+    kind = socket.AF_INET6 if ":" in door.listen else socket.AF_INET
+    for port in range(door.port, door.port + door.ports):
+        found = socket.socket(kind, socket.SOCK_STREAM)
+        try:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if kind == socket.AF_INET6:
+                found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            found.bind((door.listen, port))
+            found.listen(waiting)
+            return found
+        except OSError:
+            found.close()
+    last = door.port + door.ports - 1
+    raise errors.OperationFailed(f"the ports from {door.port} to {last} are in use: {full}")
+
+
+def context(credentials: Credentials, purpose: int = ssl.PROTOCOL_TLS_SERVER) -> ssl.SSLContext:
+    """Of one side, which lets in, or speaks to, the other one alone. Raises OperationFailed for
+    what is no key, or no certificate."""
+    found = ssl.SSLContext(purpose)
+    found.minimum_version = ssl.TLSVersion.TLSv1_2
+    found.verify_mode = ssl.CERT_REQUIRED
+    try:
+        found.load_verify_locations(cadata=credentials.reader)
+        with tempfile.NamedTemporaryFile("w", prefix="salt-virt-") as file:  # root's alone
+            file.write(credentials.key + credentials.certificate)
+            file.flush()
+            found.load_cert_chain(file.name)
+    except (OSError, ValueError) as exc:
+        raise errors.OperationFailed(f"these are no certificates for TLS: {exc}") from exc
+    return found
+
+
+def prepare(caller: socket.socket) -> None:
+    """One that is gone is noticed, and what is said goes out at once."""
+    caller.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
+    caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
+    caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_MS)
+    caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def pump(tls: ssl.SSLSocket, inner: socket.socket) -> None:
+    """Both ways, until one side ends. Of one thread: OpenSSL allows no other."""
+    tls.setblocking(False)
+    inner.setblocking(False)
+    up, down = _Way(tls, inner), _Way(inner, tls)
+    while True:
+        moved = up.step() + down.step()
+        if up.is_over or down.is_over:
+            return
+        if not moved:
+            readable = [way.source for way in (up, down) if not way.waiting]
+            writable = [way.sink for way in (up, down) if way.waiting]
+            select.select(readable, writable, [])
+
+
+class _Way:
+    """From one socket to another."""
+
+    def __init__(self, source: socket.socket, sink: socket.socket) -> None:
+        self.source, self.sink = source, sink
+        self.waiting = memoryview(b"")
+        self._buffer = bytearray(_BUFFER_BYTES)
+        self._ended = False
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more comes, and all that came was handed on."""
+        return self._ended and not self.waiting
+
+    def step(self) -> int:
+        """How many bytes could be read or written now. Raises OSError."""
+        moved = 0
+        with contextlib.suppress(BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            if not self.waiting and not self._ended:
+                moved = self.source.recv_into(self._buffer)
+                self._ended = not moved
+                self.waiting = memoryview(self._buffer)[:moved]
+            if self.waiting:
+                sent = self.sink.send(self.waiting)
+                self.waiting = self.waiting[sent:]
+                moved += sent
+        return moved

@@ -1,0 +1,86 @@
+"""A guest of this host is shown to one caller: looked at, and a program of its own begun."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from typing import IO
+
+from saltvirt import errors, places, program
+from saltvirt.answers import reach
+from saltvirt.host.connection import libvirt
+from saltvirt.host.domain import lookup, stats
+from saltvirt.images import locks, tools
+from saltvirt.reachhost import relay
+from saltvirt.reachhost.relay import RelayRequest
+
+RUN = f"{places.RUN}/reach"
+_BEGINS_S = 60
+
+
+def look(conn: libvirt.virConnect, name: str, kind: str, number: int = 0) -> tuple[str, str]:
+    """(UUID, type of display or of serial port) of a guest that can be reached so. Raises NotFound,
+    OperationFailed: it is off, or has none."""
+    dom = lookup.lookup(conn, name)
+    tree = stats.tree(dom)
+    if not dom.isActive():
+        raise errors.OperationFailed(f"{name} is off: start it first")
+    if kind == reach.DISPLAY:
+        found = [one.get("type") or "" for one in tree.iterfind("devices/graphics")]
+        if number >= len(found):
+            raise errors.OperationFailed(f"{name} has no display{f' {number}' if found else ''}")
+        return dom.UUIDString(), found[number]
+    serial = next(tree.iterfind("devices/console"), None)
+    if serial is None:
+        serial = next(tree.iterfind("devices/serial"), None)
+    if serial is None or serial.get("type") != "pty":
+        raise errors.OperationFailed(f"{name} has no serial console that libvirt can open")
+    return dom.UUIDString(), "pty"
+
+
+def begin(library: str, asked: RelayRequest) -> int:
+    """The port at which the caller is waited for. library: the folder of the package saltvirt.
+    Raises OperationFailed, and then he is not."""
+    path = program.kept(library, relay.MODULE, locks.private(RUN))
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            [sys.executable, path, asked.uuid], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=log, env=tools.environment(), cwd="/", start_new_session=True,
+        )  # fmt: skip
+        with contextlib.suppress(BrokenPipeError), tools.pipe(process.stdin) as stdin:
+            stdin.write(json.dumps(asked.to_answer()).encode())
+        return _port(process, log)
+
+
+def _port(process: subprocess.Popen[bytes], log: IO[bytes]) -> int:
+    line = _line(tools.pipe(process.stdout))
+    with contextlib.suppress(ValueError):
+        said = json.loads(line)
+        if "port" in said:
+            return int(said["port"])
+        process.wait()
+        raise errors.OperationFailed(str(said.get("error", "it did not say why")))
+    process.kill()
+    process.wait()
+    log.seek(0)
+    raise errors.OperationFailed(f"nobody can be let in: {tools.last_words(log.read())}")
+
+
+def _line(stdout: IO[bytes]) -> bytes:
+    """What it said first; nothing where it died, or takes too long."""
+    found, deadline = b"", time.monotonic() + _BEGINS_S
+    while not found.endswith(b"\n"):
+        left = deadline - time.monotonic()
+        if left <= 0 or not select.select([stdout], [], [], left)[0]:
+            return b""
+        more = os.read(stdout.fileno(), 4096)
+        if not more:
+            return b""
+        found += more
+    return found

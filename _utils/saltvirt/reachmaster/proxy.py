@@ -1,0 +1,289 @@
+"""What browsers connect to: a WebSocket, behind the TLS of salt-api, for who has a ticket.
+
+The browser's first message is its secret; the answer is one line of JSON, with ``error`` where the
+ticket is not good or the guest is not reached. After it each side's bytes are handed to the other.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from saltvirt import errors, plain
+from saltvirt.answers import reach
+from saltvirt.reachmaster import way as ways
+from saltvirt.reachmaster.tickets import Ticket
+
+try:
+    from tornado import gen, httpserver, ioloop, iostream, tcpclient, web, websocket
+except ImportError:  # Salt 3006 has its own
+    from salt.ext.tornado import (  # type: ignore[no-redef]
+        gen,
+        httpserver,
+        ioloop,
+        iostream,
+        tcpclient,
+        web,
+        websocket,
+    )
+
+if TYPE_CHECKING:
+    from saltvirt.reachmaster.way import Way
+
+# of gen.with_timeout
+_TimedOut: type[Exception] = gen.TimeoutError  # type: ignore[attr-defined,unused-ignore]
+
+log = logging.getLogger(__name__)
+
+PATH = "/reach"
+# connections, of those that have shown no good ticket yet, and of one user
+MOST, MOST_STRANGERS, MOST_OF_USER = 400, 64, 20
+# so long may one take to say what he is to say
+_HELLO_S = 10
+# so often is asked whether a user may still
+STANDS_S = 10
+_MESSAGE_BYTES = 1024**2
+_FIRST_BYTES = 256
+_CHUNK_BYTES = 64 * 1024
+# a browser that is gone without a word is noticed after twice that
+_PING_S = 30
+# of WebSocket: at its end all is well; the ticket, or the guest, is none
+_OVER, _REFUSED = 1000, 4001
+_MOST_REASON = 120
+
+
+@dataclass(frozen=True)
+class Rules:
+    """redeem: the Ticket of a secret; raises Denied. stands: why a ticket's user may not any more,
+    or None. origins: of pages that may connect; none: those of the address that is asked."""
+
+    redeem: Callable[[str], Ticket]
+    stands: Callable[[Ticket], str | None]
+    origins: tuple[str, ...] = ()
+
+
+class Proxy:
+    """Who is connected, and the one server."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.strangers = 0
+        self.users: Counter[str | None] = Counter()
+        self.pool = ThreadPoolExecutor(4, "salt-virt-reach")
+        application = web.Application(
+            [(PATH, _Line, {"proxy": self})], websocket_ping_interval=_PING_S,
+            websocket_ping_timeout=_PING_S, websocket_max_message_size=_MESSAGE_BYTES,
+            log_function=lambda _handler: None,
+        )  # fmt: skip
+        self.server = _Server(
+            application, idle_connection_timeout=_HELLO_S, body_timeout=_HELLO_S,
+            max_header_size=16 * 1024, max_body_size=1024,
+        )  # fmt: skip
+
+    def run(self, address: str, port: int) -> None:
+        """Until the process ends. Raises OperationFailed for an address that it cannot have."""
+        loop = ioloop.IOLoop()
+        failed: list[OSError] = []
+
+        def begin() -> None:
+            try:
+                self.server.listen(port, address)
+            except OSError as exc:
+                failed.append(exc)
+                loop.stop()
+
+        loop.add_callback(begin)
+        loop.start()
+        if failed:
+            raise errors.OperationFailed(f"cannot listen on {address} port {port}: {failed[0]}")
+
+    def asked(self, function: Callable[[Any], Any], given: Any) -> Awaitable[Any]:
+        """What a function returns that reads files and may ask others, without waiting for it."""
+        found = self.pool.submit(function, given)
+        waited: Awaitable[Any] = gen.with_timeout(datetime.timedelta(seconds=_HELLO_S), found)
+        return waited
+
+
+class _Server(httpserver.HTTPServer):  # type: ignore[misc,name-defined,unused-ignore]
+    """Takes so many connections, and no more."""
+
+    def handle_stream(self, stream: Any, address: Any) -> None:
+        if len(self._connections) >= MOST:
+            stream.close()
+        else:
+            super().handle_stream(stream, address)
+
+
+def same_origin(origin: str, host: str, allowed: tuple[str, ...]) -> bool:
+    """Whether a page of that origin may connect. host: as the browser has asked for it. What
+    proxies add to a request decides nothing, for anybody can."""
+    if allowed:
+        return origin.lower() in {one.lower().rstrip("/") for one in allowed}
+    found = urlsplit(origin)
+    return found.scheme in ("https", "http") and bool(host) and found.netloc.lower() == host.lower()
+
+
+class _Line(websocket.WebSocketHandler):  # type: ignore[misc,name-defined,unused-ignore]
+    """One browser, and one guest."""
+
+    def initialize(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+        self._ticket: Ticket | None = None
+        self._inner: Any = None
+        self._is_stranger = self._is_done = False
+        self._timer: Any = None
+
+    def prepare(self) -> None:
+        """Browsers tell whose page it is; who does not is no browser."""
+        if "Origin" not in self.request.headers or self._proxy.strangers >= MOST_STRANGERS:
+            self.set_status(403 if "Origin" not in self.request.headers else 503)
+            self.finish()
+
+    def check_origin(self, origin: str) -> bool:
+        host = self.request.headers.get("Host", "")
+        return same_origin(origin, host, self._proxy.rules.origins)
+
+    def open(self, *_args: str, **_kwargs: str) -> None:
+        self._proxy.strangers += 1
+        self._is_stranger = True
+        self.set_nodelay(True)
+        self._timer = ioloop.IOLoop.current().call_later(_HELLO_S, self._end, "no ticket was shown")
+
+    async def on_message(self, message: str | bytes) -> None:
+        if self._inner is not None and isinstance(message, bytes):
+            try:
+                await self._inner.write(message)
+            except iostream.StreamClosedError:
+                self._end("the guest has ended it")
+        elif self._ticket is None and self._is_stranger:
+            await self._begin(message)
+        else:
+            self._end("this was not to be said")
+
+    async def _begin(self, message: str | bytes) -> None:
+        """Once: whatever is said before the answer is too much."""
+        self._known()
+        try:
+            if not isinstance(message, str) or len(message) > _FIRST_BYTES:
+                raise errors.Denied("this is no ticket")
+            ticket: Ticket = await self._proxy.asked(self._proxy.rules.redeem, message)
+            await self._admit(ticket)
+            found = ticket.way
+            assert found is not None
+            inner = await _reached(found)
+        except (errors.VirtError, _TimedOut) as exc:
+            why = exc.text if isinstance(exc, errors.VirtError) else "the master is too slow"
+            log.info("reach: refused: %s", why)
+            self._say({"error": plain.line(why, None)})
+            self._end(why, _REFUSED)
+            return
+        if self._is_done:
+            inner.close()
+            return
+        self._say({"guest": found.guest, "kind": found.kind, "type": found.type})
+        self._inner = inner
+        loop = ioloop.IOLoop.current()
+        loop.spawn_callback(self._down)
+        loop.spawn_callback(self._watch)
+        log.info("reach: %s has the %s of %s", ticket.user, found.kind, found.guest)
+
+    def _known(self) -> None:
+        """No stranger any more."""
+        if self._is_stranger:
+            self._proxy.strangers -= 1
+            self._is_stranger = False
+        if self._timer is not None:
+            ioloop.IOLoop.current().remove_timeout(self._timer)
+            self._timer = None
+
+    async def _admit(self, ticket: Ticket) -> None:
+        """Raises Denied where the ticket's user may not, or has too many."""
+        if self._proxy.users[ticket.user] >= MOST_OF_USER:
+            raise errors.Denied(f"you look at {MOST_OF_USER} guests: close one")
+        self._ticket = ticket
+        self._proxy.users[ticket.user] += 1
+        why = await self._proxy.asked(self._proxy.rules.stands, ticket)
+        if why:
+            raise errors.Denied(why)
+
+    async def _down(self) -> None:
+        """What the guest says, until it does no more."""
+        try:
+            while True:
+                data = await self._inner.read_bytes(_CHUNK_BYTES, partial=True)
+                await self.write_message(data, binary=True)
+        except (iostream.StreamClosedError, websocket.WebSocketClosedError):
+            self._end("the guest has ended it")
+
+    async def _watch(self) -> None:
+        """Ends it when the user may not any more. An error of ours is no leave to go on."""
+        why = None
+        while not why and not self._is_done:
+            await gen.sleep(STANDS_S)
+            try:
+                why = await self._proxy.asked(self._proxy.rules.stands, self._ticket)
+            except Exception:
+                log.exception("reach: %s", self._ticket and self._ticket.user)
+                why = "it is not known whether you may"
+        if why:
+            self._end(why, _REFUSED)
+
+    def _say(self, data: dict[str, Any]) -> None:
+        try:
+            self.write_message(json.dumps(data))
+        except websocket.WebSocketClosedError:
+            self._end("")
+
+    def _end(self, why: str, code: int = _OVER) -> None:
+        """Closes both sides."""
+        reason = plain.line(why, None).encode()[:_MOST_REASON].decode(errors="ignore")
+        self.close(code, reason)
+        self._forget()
+
+    def on_close(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self._known()
+        if self._is_done:
+            return
+        self._is_done = True
+        if self._inner is not None:
+            self._inner.close()
+        if self._ticket is not None:
+            self._proxy.users[self._ticket.user] -= 1
+            self._proxy.users += Counter()  # without those who have none
+
+
+async def _reached(way: Way) -> Any:
+    """The line to the guest. Raises ConnectionFailed, OperationFailed."""
+    limit = datetime.timedelta(seconds=ways.CONNECT_S)
+    plain_line = inner = None
+    try:
+        context = ways.context(way)
+        plain_line = await gen.with_timeout(
+            limit, tcpclient.TCPClient().connect(way.address, way.port)
+        )
+        plain_line.set_nodelay(True)
+        inner = await gen.with_timeout(
+            limit, plain_line.start_tls(False, context, server_hostname=reach.DOOR)
+        )
+        said = await gen.with_timeout(limit, inner.read_until(b"\n", max_bytes=4096))
+    except (OSError, _TimedOut, iostream.StreamClosedError,
+            iostream.UnsatisfiableReadError) as exc:  # fmt: skip
+        for one in (inner, plain_line):
+            if one is not None:
+                one.close()
+        raise ways.unreached(way, exc) from exc
+    why = ways.refusal(said)
+    if why is not None:
+        inner.close()
+        raise errors.OperationFailed(f"{way.host}: {why}")
+    return inner
