@@ -37,6 +37,7 @@ def opened(folder, width=1280, height=800, dark=False):
                  "--no-first-run", "--disable-background-networking", "--hide-scrollbars",
                  f"--user-data-dir={folder}", f"--window-size={width},{height}"):  # fmt: skip
         options.add_argument(word)
+    options.accept_insecure_certs = True
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
     try:

@@ -7,6 +7,7 @@ import random
 import threading
 from pathlib import Path
 
+NOVNC = Path("/usr/share/novnc")
 FILES = Path(__file__).resolve().parents[2] / "formulas/virt/page/files"
 KINDS = {
     ".html": "text/html",
@@ -43,14 +44,14 @@ class Api(http.server.ThreadingHTTPServer):
     """hosts: as of :func:`cloud`. ``calls``: (function, its arguments), in their order.
     ``answers``: function to what is answered in place of its own. ``refuses``: functions that the
     user may not call. ``valid``: is the session still good. ``has_events``: may the user read
-    them."""
+    them. ``has_novnc``: are its files beside the page's."""
 
     daemon_threads = True
 
     def __init__(self, hosts):
         super().__init__(("127.0.0.1", 0), Handler)
         self.hosts, self.calls, self.answers, self.refuses = hosts, [], {}, set()
-        self.valid, self.has_events = True, True
+        self.valid, self.has_events, self.has_novnc = True, True, True
         self.listeners, self.jids = [], iter(range(1, 1 << 30))
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.thread = threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True)
@@ -254,8 +255,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return self.answer(code, b"", "text/html")
 
     def file(self, name):
-        path = FILES / name
-        if path.parent != FILES or not path.is_file():
+        path = (FILES / name).resolve()
+        if name.startswith("novnc/") and self.server.has_novnc:
+            path = (NOVNC / name.removeprefix("novnc/")).resolve()
+        if not {FILES, NOVNC} & {path.parent, *path.parents} or not path.is_file():
             return self.answer(404, b"", "text/html")
         return self.answer(200, path.read_bytes(), KINDS[path.suffix])
 

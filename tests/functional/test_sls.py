@@ -3,7 +3,9 @@
 import re
 from pathlib import Path
 
+import jinja2
 import pytest
+import yaml
 
 pytest.importorskip("salt.loader")
 
@@ -60,8 +62,9 @@ def render(tmp_path_factory):
     opts = salt.config.master_config(None)
     opts.update(cachedir=str(folder), conf_file="/etc/salt/minion", virt={"hosts": "hv*"})
 
-    def rendered(text, data, pillar=None):
+    def rendered(text, data, pillar=None, more=None):
         functions = {
+            **(more or {}),
             "config.get": lambda key, default=None: "hv*",
             "pillar.get": lambda key, default=None: (pillar or {}).get(key, default),
         }
@@ -163,3 +166,56 @@ def test_the_page_is_configured_as_its_manual_says(render):
     for script in page.glob("*.js"):
         named += re.findall(r'from "\./([^"]+)"', script.read_text())
     assert {path.name for path in page.iterdir()} == {"index.html", *named}
+
+
+TLS = {"certificate": "/etc/pki/a: b.crt", "key": "/etc/pki/a.key"}
+
+
+def consoles(render, asked, engines=(), named=True):
+    """The states of virt.page.console. engines: files of the master that have some."""
+    found = {"/etc/salt/master.d": [one for one in engines if "master.d" in one],
+             "/etc/salt/master": [one for one in engines if "master.d" not in one]}  # fmt: skip
+    functions = {
+        "file.find": lambda path, **_how: found[path], "file.contains": lambda *_given: named,
+    }  # fmt: skip
+    text = (HERE / "formulas/virt/page/console.sls").read_text()
+    states = render(text, {}, {"virt_page": asked}, functions)
+    assert states.pop("include") == ["virt.page"]
+    return {
+        name: {key: value for one in of for state in of[one] if isinstance(state, dict)
+               for key, value in state.items()}
+        for name, of in states.items()
+    }  # fmt: skip
+
+
+def test_consoles_listen_on_this_machine_alone(render):
+    found = consoles(render, TLS)
+    engine = found["virt_console_engine"]
+    assert engine["name"] == "/etc/salt/master.d/salt-virt-reach.conf"
+    assert yaml.safe_load(engine["contents"]) == {
+        "engines": [{"virt_reach": {"port": 8003}}],
+        "rest_cherrypy": {"host": "127.0.0.1", "port": 8001, "disable_ssl": True},
+    }
+    front = found["virt_console_front"]
+    source = HERE / "formulas" / front["source"].removeprefix("salt://")
+    text = jinja2.Template(source.read_text()).render(front["context"])
+    assert "listen 8000 ssl;" in text and "ssl_certificate /etc/pki/a: b.crt;" in text
+    assert text.count("proxy_pass http://127.0.0.1:") == text.count("proxy_pass") == 2
+    page = render((HERE / "formulas/virt/page/init.sls").read_text(), {})
+    kept = {"exclude_pat": found["virt_console_novnc"]["name"].rpartition("/")[2]}
+    assert kept in page["virt_page_files"]["file.recurse"]
+
+
+@pytest.mark.parametrize("asked", [{}, {"certificate": "/a"}, {"key": "/a"}])
+def test_consoles_without_a_certificate_are_none(render, asked):
+    assert list(consoles(render, asked)) == ["virt_console_tls"]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_engines_of_the_masters_own_stay(render, named):
+    """Salt takes the list of one file: ours would take theirs away, or be taken away by it."""
+    found = consoles(render, TLS, ["/etc/salt/master"], named)
+    assert "engines" not in yaml.safe_load(found["virt_console_engine"]["contents"])
+    assert ("virt_console_engines" in found) is not named
+    mine = consoles(render, TLS, ["/etc/salt/master.d/salt-virt-reach.conf"])
+    assert "engines" in yaml.safe_load(mine["virt_console_engine"]["contents"])

@@ -7,6 +7,7 @@ virt_page_files:
     - name: {{ folder }}
     - source: salt://virt/page/files
     - clean: true
+    - exclude_pat: novnc
     - user: root
     - dir_mode: "0755"
     - file_mode: "0644"

@@ -1,6 +1,7 @@
 // A guest's card, a host's card, and what is asked before something is done.
 
 import { call } from "./api.js";
+import { console_view, picture } from "./console.js";
 import { button, dialog, facts, fill, h, meter, table } from "./dom.js";
 import { clock, counted, size, verbs, verdict } from "./model.js";
 import { act, changed, heard_of, state } from "./store.js";
@@ -40,7 +41,8 @@ export function guest_card(first, move) {
   const said = line();
   const past = h("ol", { class: "past" });
   const layers = h("div", { class: "layers" });
-  const made = dialog(first.name, "drawer", about, actions, said,
+  const screen = h("div", { class: "screen" });
+  const made = dialog(first.name, "drawer", about, actions, said, screen,
     h("h3", null, "Disks"), disks(first), h("h3", null, "Network"), nics(first),
     h("h3", null, "Snapshots"), layers, h("h3", null, "Events"), past);
 
@@ -60,6 +62,21 @@ export function guest_card(first, move) {
     return say(said, await act("purge", guest.name, { name: guest.name }, [], true));
   }
 
+  function reach(kind) {
+    made.close();
+    console_view(guest, kind);
+  }
+
+  async function shoot() {
+    said.textContent = "Taking a picture …";
+    try {
+      fill(screen, await picture(guest));
+      said.textContent = "";
+    } catch (exc) {
+      say(said, { result: false, comment: exc.message });
+    }
+  }
+
   function draw() {
     const now = found(guest.key) || moved(guest.name).find((one) => one.uuid === guest.uuid);
     guest = now || { ...guest, state: "gone" };
@@ -74,6 +91,10 @@ export function guest_card(first, move) {
     fill(actions, guest.state === "gone" ? null : [
       verbs(guest.state).map(([verb, label, kind, confirm]) => (
         button(label, () => run(verb, label, confirm), kind))),
+      guest.state === "shutdown" || guest.state === "crashed" ? null : [
+        display(guest.graphics) ? [button("Screen", () => reach("display")), button("Picture", shoot)] : null,
+        button("Serial console", () => reach("serial")),
+      ],
       button("Migrate…", () => move(guest)),
       button("Back up", () => run("backup", "Back up", false)),
       guest.state === "shutdown" ? button("Purge…", purge, "danger") : null,

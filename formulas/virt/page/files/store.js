@@ -10,7 +10,7 @@ const KEPT = 60;
 // what an ended function of the runner may have changed
 const READING = new Set(["query", "list", "host_info", "vm_info", "where", "explain", "capacity",
   "migratable", "certs", "backups", "ha_status", "versions", "metrics", "owners", "next_host",
-  "migrate_unfinished", "ha_simulate", "display"]);
+  "migrate_unfinished", "ha_simulate", "display", "screenshot", "ticket"]);
 
 export const state = { hosts: [], at: 0, error: "", live: false, jobs: new Map() };
 export const changed = new EventTarget();
@@ -39,6 +39,7 @@ export function open(on_end) {
 export function shut() {
   if (stop) stop.abort();
   clearTimeout(timer);
+  tell("left");
   history.clear();
   awaited.clear();
   early.clear();

@@ -1,0 +1,203 @@
+// A guest's display by noVNC, or its serial port by a terminal: by a ticket for this one time, which
+// nobody can use who has not the secret that is made here.
+
+import { call, Failed } from "./api.js";
+import { button, fill, h } from "./dom.js";
+import { verdict } from "./model.js";
+import { changed } from "./store.js";
+import { said_by, Terminal } from "./terminal.js";
+
+const NOVNC = "/static/novnc/core/rfb.js";
+const PATH = "/reach";
+const PATIENCE_MS = 30000;
+const MISSING = "noVNC is not on the master: apt-get install novnc, then state.apply virt.page.console";
+
+const hex = (bytes) => Array.from(bytes, (one) => one.toString(16).padStart(2, "0")).join("");
+
+async function secret() {
+  if (!crypto.subtle) throw new Failed("a console needs https");
+  const made = hex(crypto.getRandomValues(new Uint8Array(32)));
+  const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(made));
+  return [made, hex(new Uint8Array(digest))];
+}
+
+/** noVNC's class. Its own pointer is an element: the page's policy lets no picture be a pointer. */
+async function novnc() {
+  const root = document.documentElement;
+  const had = "ontouchstart" in root;
+  if (!had) root.ontouchstart = null;
+  try {
+    return (await import(NOVNC)).default;
+  } catch {
+    throw new Failed(MISSING);
+  } finally {
+    if (!had) delete root.ontouchstart;
+  }
+}
+
+/** A line to the guest. heard: told of the first answer, in which it is to be attached. */
+function line(made, heard) {
+  return new Promise((done, failed) => {
+    const scheme = location.protocol === "https:" ? "wss:" : "ws:";
+    const socket = new WebSocket(`${scheme}//${location.host}${PATH}`);
+    socket.binaryType = "arraybuffer";
+    const late = setTimeout(() => socket.close(), PATIENCE_MS);
+    const give_up = (why) => { clearTimeout(late); failed(new Failed(why)); };
+    socket.onopen = () => socket.send(made);
+    socket.onclose = (event) => give_up(event.reason
+      || "the master does not answer at /reach: docs/reach.md says what it needs, the engine virt_reach among it");
+    socket.onmessage = (event) => {
+      let said;
+      try {
+        said = JSON.parse(event.data);
+      } catch {
+        said = { error: "what answers at /reach is not the engine virt_reach" };
+      }
+      if (said.error) {
+        give_up(String(said.error));
+        socket.close();
+        return;
+      }
+      clearTimeout(late);
+      socket.onclose = null;
+      socket.onmessage = null;
+      heard(socket);
+      done();
+    };
+  });
+}
+
+function display(place, RFB, socket, over) {
+  const rfb = new RFB(place, socket, { shared: true });
+  rfb.scaleViewport = true;
+  rfb.focusOnClick = true;
+  rfb.addEventListener("connect", () => rfb.focus());
+  // its pointer
+  for (const one of document.querySelectorAll("body > canvas")) one.setAttribute("aria-hidden", "true");
+  rfb.addEventListener("disconnect", () => over("it was ended"));
+  rfb.addEventListener("credentialsrequired", () => { over("it asks for a password"); rfb.disconnect(); });
+  rfb.addEventListener("securityfailure", () => over("it lets nobody in"));
+  return {
+    close: () => rfb.disconnect(), focus: () => rfb.focus(),
+    extra: [button("Ctrl+Alt+Del", () => { rfb.sendCtrlAltDel(); rfb.focus(); })],
+  };
+}
+
+function serial(place, name, socket, over) {
+  const screen = h("pre", { class: "terminal", "aria-hidden": "true" });
+  const typed = h("textarea", {
+    class: "typed", autocapitalize: "none", autocomplete: "off", spellcheck: "false",
+    "aria-label": `Serial console of ${name}: type here`,
+  });
+  const encoder = new TextEncoder();
+  const say = (text) => { if (socket.readyState === WebSocket.OPEN) socket.send(encoder.encode(text)); };
+  const terminal = new Terminal(screen, say);
+  typed.addEventListener("keydown", (event) => {
+    const said = event.shiftKey && event.key === "Escape" ? null : said_by(event);
+    if (said === null) return;
+    event.preventDefault();
+    say(said);
+  });
+  typed.addEventListener("input", (event) => {
+    if (event.isComposing) return;
+    say(typed.value.replaceAll("\n", "\r"));
+    typed.value = "";
+  });
+  screen.addEventListener("mouseup", () => { if (!String(getSelection())) typed.focus(); });
+  socket.onmessage = (event) => terminal.write(new Uint8Array(event.data));
+  socket.onclose = (event) => over(event.reason || "it was ended");
+  fill(place, h("div", { class: "serial" }, screen, typed));
+  terminal.draw();
+  return {
+    close: () => socket.close(), focus: () => typed.focus(),
+    extra: [button("Copy text", () => navigator.clipboard.writeText(terminal.text()).then(() => typed.focus(), () => {}))],
+  };
+}
+
+/** Show a guest's display, or serial port, over the page. kind: "display", "serial". */
+export function console_view(guest, kind, force = false) {
+  const title = `${kind === "display" ? "Screen" : "Serial console"} of ${guest.name}`;
+  const said = h("p", { class: "line", role: "status" }, "Asking for a ticket …");
+  const place = h("div", { class: "reached" });
+  const extra = h("span", { class: "actions" });
+  const before = document.activeElement;
+  let inner = null;
+  let is_open = true;
+  const leave = button("Close", shut);
+  const made = h("dialog", { class: "console", "aria-label": title },
+    h("header", null, h("h2", null, title), said, extra, leave), place);
+
+  function shut() {
+    if (!is_open) return;
+    is_open = false;
+    if (inner) inner.close();
+    changed.removeEventListener("left", shut);
+    made.remove();
+    for (const one of beside) one.inert = false;
+    if (before && before.isConnected) before.focus();
+  }
+
+  function over(why) {
+    inner = null;
+    said.textContent = `${why}.`;
+    said.classList.add("bad");
+    const others = kind === "serial" && why.includes("somebody else has");
+    fill(extra, button("Again", () => { shut(); console_view(guest, kind); }, "primary"),
+      others ? button("Take it", () => { shut(); console_view(guest, kind, true); }, "danger") : null);
+    if (is_open) leave.focus();
+  }
+
+  async function begin() {
+    const RFB = kind === "display" ? await novnc() : null;
+    const [mine, digest] = await secret();
+    const asked = { name: guest.name, kind, digest, ...(force ? { force } : {}) };
+    const ticket = verdict(await call("ticket", asked), guest.name);
+    if (ticket.result === false) throw new Failed(ticket.comment);
+    if (kind === "display" && ticket.type !== "vnc") {
+      throw new Failed(`its display is ${ticket.type}, which no browser shows: salt-run virt.display ${guest.name}`);
+    }
+    if (!is_open) return;
+    said.textContent = "Connecting …";
+    await line(mine, (socket) => {
+      if (!is_open) {
+        socket.close();
+        return;
+      }
+      inner = kind === "display" ? display(place, RFB, socket, over) : serial(place, guest.name, socket, over);
+      fill(extra, inner.extra);
+      said.textContent = "Shift+Escape leaves it";
+      inner.focus();
+    });
+  }
+
+  made.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !event.shiftKey) return;
+    event.preventDefault();
+    event.stopPropagation();
+    leave.focus();
+  }, true);
+  changed.addEventListener("left", shut);
+  const beside = [...document.body.children];
+  for (const one of beside) one.inert = true;
+  document.body.append(made);
+  made.show();
+  begin().catch((exc) => over(exc instanceof Failed || exc.message ? exc.message : "it did not work"));
+  return made;
+}
+
+/** A picture of a guest's screen, drawn into an element. Throws Failed. */
+export async function picture(guest) {
+  const found = verdict(await call("screenshot", { name: guest.name }), guest.name);
+  if (found.result === false) throw new Failed(found.comment);
+  let bitmap;
+  try {
+    const bytes = Uint8Array.from(atob(found.png), (one) => one.charCodeAt(0));
+    bitmap = await createImageBitmap(new Blob([bytes], { type: "image/png" }));
+  } catch {
+    throw new Failed("the picture is none");
+  }
+  const canvas = h("canvas", { class: "picture", role: "img", "aria-label": `Screen of ${guest.name}` });
+  Object.assign(canvas, { width: bitmap.width, height: bitmap.height });
+  canvas.getContext("2d").drawImage(bitmap, 0, 0);
+  return canvas;
+}
