@@ -5,12 +5,14 @@ from dataclasses import replace
 from saltvirt.ha import facts, reserve, view
 from saltvirt.ha.facts import OFF, RUNNING
 from saltvirt.ha.registry import Wished
-from tests.ha.scenario import MASTER, BadScenario, guest, switch
+from tests.ha.grammar import MASTER, BadScenario
+from tests.ha.scenario import guest, switch
 from tests.ha.world import Copy, World
 
 # a step has settled when nothing happened for so long, and is given up after MOST_S
 QUIET_S, MOST_S = 40, 1800
 DELAY = "delay"
+FAILS = ("fail_start", "fail_migrate")
 # by what a guest fails that does not end: guest NAME crash REASON
 TROUBLES = {
     "": "", "panic": facts.PANICKED, "io": facts.IO_FAILED, "watchdog": facts.WATCHDOG,
@@ -167,16 +169,10 @@ def _confirm(world, name):
 
 
 def _guest(world, name, what, *words):
+    if name not in world.wanted and what not in ("add", *FAILS):
+        raise BadScenario(f"guest {name} {what}: it is not there")
     if what == "add":
-        world.wanted[name] = world.scenario.guests.get(name) or guest(name, {})
-        world.wanted[name] = replace(world.wanted[name], host=words[0], wanted="started")
-        master = next(iter(world.masters.values()))
-        why = reserve.refusal(master.view(), world.newest(), name, master.now())
-        if why:
-            del world.wanted[name]
-            world.say("scenario", f"guest {name} is refused", why)
-        elif words[1:] == ("running",):  # as a person has started it
-            world.hosts[words[0]].copies[name] = Copy(0, RUNNING)
+        _add(world, name, *words)
     elif what == "delete":
         world.wanted.pop(name)
         for host in world.hosts.values():
@@ -191,10 +187,25 @@ def _guest(world, name, what, *words):
     elif what in ("crash", "resets", "healed"):
         for host in world.hosts.values():
             _ails(host, name, what, *words)
-    elif what in ("fail_start", "fail_migrate"):
+    elif what in FAILS:
         getattr(world, what)[name] = int(words[0]) if words else 1
     else:
         raise BadScenario(f"guest {name} {what}: unknown")
+
+
+def _add(world, name, host, *words):
+    runs = [one.name for one in world.hosts.values() if one.runs(name)]
+    if runs and words == ("running",):
+        raise BadScenario(f"guest {name} add: it runs on {runs[0]}")
+    world.wanted[name] = world.scenario.guests.get(name) or guest(name, {})
+    world.wanted[name] = replace(world.wanted[name], host=host, wanted="started")
+    master = next(iter(world.masters.values()))
+    why = reserve.refusal(master.view(), world.newest(), name, master.now())
+    if why:
+        del world.wanted[name]
+        world.say("scenario", f"guest {name} is refused", why)
+    elif words == ("running",):  # as a person has started it
+        world.hosts[host].copies[name] = Copy(0, RUNNING)
 
 
 def _ails(host, name, what, reason=""):

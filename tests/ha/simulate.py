@@ -6,8 +6,6 @@ import json
 import sys
 from pathlib import Path
 
-import yaml
-
 from tests.ha import commands, scenario
 
 
@@ -51,7 +49,7 @@ def main():
         return 2
     try:
         found = outcome(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    except (scenario.BadScenario, OSError, yaml.YAMLError) as exc:
+    except (scenario.BadScenario, OSError, UnicodeDecodeError) as exc:
         print(f"{sys.argv[1]}: {exc}", file=sys.stderr)
         return 2
     json.dump(found, sys.stdout, indent=1, ensure_ascii=False)

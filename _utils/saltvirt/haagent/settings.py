@@ -77,7 +77,7 @@ def parse(data: object, whose: str) -> AgentSettings:
     found = AgentSettings.from_answer(data, whose)
     unknown = set(data) - {one.name for one in dataclasses.fields(found)}  # type: ignore[call-overload]
     wrong = [f"unknown settings {', '.join(sorted(unknown))}"] if unknown else []
-    wrong += [*_names(found), *_paths(found), *_policy(found.policy)]
+    wrong += [*_names(found), *_paths(found), *wrong_in_policy(found.policy)]
     for name in found.members:
         try:
             found.where(name)
@@ -103,7 +103,8 @@ def _paths(found: AgentSettings) -> list[str]:
     return [f"{units.shown(path)} is no absolute path" for path in paths if path[:1] != "/"]
 
 
-def _policy(given: dict[str, Any]) -> list[str]:
+def wrong_in_policy(given: dict[str, Any]) -> list[str]:
+    """What is wrong in the times and counts that all machines have alike, one sentence each."""
     known = {one.name: one for one in dataclasses.fields(HaPolicy)}
     wrong = [f"policy.{name} is unknown" for name in given if name not in known]
     for name, value in given.items():
