@@ -46,8 +46,16 @@ def _policy():
     return policy.of_master(__opts__)
 
 
+def _disarmed():
+    """A line above what is shown of the cloud, while its high availability is disarmed."""
+    words = of_master.disarmed(__opts__)
+    if words:
+        report.screen(__salt__, __opts__).line(words)
+
+
 def _per_host(fleet, host, function, take):
     """One function on all hosts: host to data, or to its error; exit code 1 with an error."""
+    _disarmed()
     found = {}
     for host_id, answer in fleet.gather(fleet.hosts(host), function).items():
         found[host_id] = take(answer.data) if answer.ok else {"error": answer.error}
@@ -127,6 +135,7 @@ def host_info(host=None):
 
         salt-run virt.host_info
     """
+    _disarmed()
     with Fleet(__opts__) as fleet:
         hosts, unreachable = inventory.gather(fleet, fleet.hosts(host))
         found = {h.name: inventory.summary(h, _policy()) for h in hosts}
@@ -269,6 +278,7 @@ def capacity(cpu, mem, hypervisor="kvm", disk_gib=0, **kwargs):
         disk_bytes=int(units.parse_number(disk_gib, "disk_gib") * 1024**3),
         by_profile=bool(settings.given(kwargs)),
     )
+    _disarmed()
     with Fleet(__opts__) as fleet:
         asked = wanted.for_all() if request.by_profile else None
         hosts, unreachable = inventory.gather(fleet, guest=asked)

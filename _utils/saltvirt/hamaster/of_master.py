@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from saltvirt import errors
 from saltvirt.hamaster import config
 
 if TYPE_CHECKING:
@@ -31,3 +32,13 @@ def keeper(opts: held.Opts) -> HaKeeper | None:
     from saltvirt.hamaster.keeper import HaKeeper  # noqa: PLC0415 - who uses it pays for it
 
     return HaKeeper(opts)
+
+
+def disarmed(opts: held.Opts) -> str:
+    """That all is disarmed, in one line for who looks at the cloud; nothing where it is armed, not
+    configured, or not to be learned: virt.ha_status says why."""
+    try:
+        found = keeper(opts)
+        return found.rests() if found else ""
+    except errors.VirtError:
+        return ""

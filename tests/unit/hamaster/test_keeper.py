@@ -482,6 +482,45 @@ def test_nobody_waits_for_those_who_are_kept_while_all_is_disarmed(cloud):
     assert row[2].startswith(f"{why}kept by high availability")
 
 
+def _runner(cloud):
+    """The runner virt of that cloud."""
+    path = REPOSITORY / "_runners/virt.py"
+    spec = importlib.util.spec_from_file_location("runner_of_keepers", path)
+    runner = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(runner)
+    runner.__opts__, runner.__salt__, runner.Fleet = cloud.opts, {}, cloud
+    return runner
+
+
+def test_who_looks_at_the_cloud_is_told_that_all_is_disarmed(cloud, tmp_path):
+    assert of_master.disarmed(cloud.opts) == ""
+    files.write(seen.kept(cloud.opts), MasterKept(1, Registry(1, 3, armed=False)))
+    assert of_master.disarmed(cloud.opts) == "high availability is disarmed: salt-run virt.ha_arm"
+    seen.kept(cloud.opts).write_text("{", encoding="utf-8")
+    assert of_master.disarmed(cloud.opts) == ""  # what is damaged stops nobody who only looks
+    assert of_master.disarmed({"cachedir": str(tmp_path)}) == ""
+
+
+@pytest.mark.parametrize("verb", ["query", "list", "host_info", "capacity"])
+def test_each_verb_that_shows_the_cloud_says_that_all_is_disarmed(cloud, monkeypatch, verb):
+    """Before it asks anybody, as events to the person alone: the data is as it is elsewhere."""
+    runner, said = _runner(cloud), []
+
+    def stop(*_):
+        raise errors.OperationFailed("no more is looked at here")
+
+    monkeypatch.setattr(runner.report.Screen, "line", lambda _screen, text: said.append(text))
+    monkeypatch.setattr(cloud, "hosts", stop)
+    monkeypatch.setattr(runner.inventory, "gather", stop)
+    ask = getattr(runner, verb)
+    asked = (1, 512) if verb == "capacity" else ()
+    assert ask(*asked)["data"]["retcode"] == 1
+    assert said == []
+    files.write(seen.kept(cloud.opts), MasterKept(1, Registry(1, 3, armed=False)))
+    assert ask(*asked)["data"]["retcode"] == 1
+    assert said == ["high availability is disarmed: salt-run virt.ha_arm"]
+
+
 def test_how_many_more_fit(full):
     keeps = of_master.keeper(full.opts)
     wanted = InitRequest("capacity", 1, 50 << 10, None)
@@ -562,11 +601,7 @@ def test_one_that_is_no_longer_listed_is_not_removed_while_it_is_kept(cloud, mon
 
 
 def test_virt_capacity_shows_what_fits_while_the_reserve_is_kept(full):
-    path = REPOSITORY / "_runners/virt.py"
-    spec = importlib.util.spec_from_file_location("runner_of_keepers", path)
-    runner = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(runner)
-    runner.__opts__, runner.Fleet = full.opts, full
+    runner = _runner(full)
 
     def capacity():
         return runner.capacity(1, 50 << 10)["data"]["capacity"]
