@@ -46,13 +46,37 @@ def own(name, owner=None, test=False):
 
 
 @result.reporting
+def label(name, labels=None, test=False):
+    """
+    Say which labels a guest has, for grants of ``virt:rights`` by ``labels``. It has no others
+    afterwards. They are the master's own record, and nothing else looks at them: the ``labels`` of
+    ``virt.init`` are those that a *host* must have.
+
+    :param name: of the guest
+    :param labels: a list, or one; default: none
+    :param test: show what would be written down, change nothing
+
+    :return: under the guest's name ``result``, ``comment``, ``changes`` (``labels``: ``old``,
+        ``new``)
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.label web1 '[web, prod]'
+    """
+    with Fleet(__opts__) as fleet:
+        return operation.perform(owning.Label(fleet, name, labels), test)
+
+
+@result.reporting
 def owners():
     """
     Whose each guest is; or what is wrong in ``virt:rights``, which until it is mended allows
     nothing to any user.
 
-    :return: under ``owners`` ``table``, ``guests`` (name to user or null), ``unreachable``: host to
-        why it did not answer; exit code 1 then
+    :return: under ``owners`` ``table``, ``guests`` (name to user or null), ``labels`` (name to a
+        list), ``unreachable``: host to why it did not answer; exit code 1 then
 
     CLI Example:
 

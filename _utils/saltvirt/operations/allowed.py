@@ -25,8 +25,9 @@ from saltvirt.rights import grants, verbs
 from saltvirt.rights.grants import Amount, Known
 
 TAG = "salt/virt/rights/denied"
-# what an error of a host says of other guests
-_OTHERS = re.compile(r"\b(used|needed) by .*", re.DOTALL)
+# what an answer says of other guests: whose a disk is, and who is at work
+_OTHERS = re.compile(r"\b(used by|needed by|is a disk of) .*", re.DOTALL)
+_AT_WORK = re.compile(r"\bof [^;]*?(?=, process \d)", re.DOTALL)
 # what virt.query has of a host beside its guests
 _OF_HOST = ("freecpu", "freemem", "node_info")
 # names of snapshots and targets, as users may give them: they become parts of names of files
@@ -219,13 +220,14 @@ class _Limited:
         """What all hosts have, whatever was asked for."""
         self._hosts, unreachable = inventory.gather(fleet, guest=guest, patient=guest is not None)
         hosts = {
-            host.name: {
-                one.name: _Guest(Known(one.name, owners.of(self.opts, one.uuid)), one)
-                for one in host.guests
-            }
+            host.name: {one.name: _Guest(self._known(one), one) for one in host.guests}
             for host in self._hosts
         }
         return _Cloud(hosts, tuple(sorted(unreachable)))
+
+    def _known(self, guest: facts.Guest) -> Known:
+        written = owners.of(self.opts, guest.uuid)
+        return Known(guest.name, written.owner, written.labels)
 
     def _admit(self, seen: _Cloud, name: str) -> None:
         """Raises NotFound where the user does not see it on each host that has it, Denied where
@@ -338,20 +340,24 @@ class _Limited:
                 sum(disk.size_bytes for disk in one.facts.disks),
             )
             for guests in seen.hosts.values() for one in guests.values()
-            if one.known.owner == self.user
+            if self._is_mine(one.known.owner)
         }  # fmt: skip
         owned = {
             name for guests in seen.hosts.values() for name, one in guests.items()
-            if one.known.owner == self.user
+            if self._is_mine(one.known.owner)
         }  # fmt: skip
         coming = [
             one.amount() for name, one in under_way.items()
-            if one.owner == self.user and name not in owned
+            if self._is_mine(one.owner) and name not in owned
         ]  # fmt: skip
         used = _sum([*has.values(), *coming])
         why = grants.over(self._own.quota, used, _sum([each] * count))
         if why:
             raise errors.Denied(f"the quota of {self.user} does not allow it: {why}")
+
+    def _is_mine(self, owner: str | None) -> bool:
+        """Whether it counts: by another spelling of the user's name, too."""
+        return owner is not None and grants.person(owner) == grants.person(self.user)
 
     def _made(self, fleet: Fleet, before: _Cloud, wanted: list[str]) -> Answer:
         """Calls the function. What it has made under names that were free is the user's."""
@@ -390,9 +396,10 @@ def _of_host(about: Any, may: set[str]) -> Any:
 
 
 def _without_others(told: Any) -> Any:
-    """An answer in which no other guest is named as the user of a disk."""
+    """An answer that names no other guest as who has a disk, or is at work."""
     if isinstance(told, dict):
         return {word: _without_others(one) for word, one in told.items()}
     if isinstance(told, (list, tuple)):
         return [_without_others(one) for one in told]
-    return _OTHERS.sub(r"\1 by somebody", told) if isinstance(told, str) else told
+    return _OTHERS.sub(r"\1 somebody", _AT_WORK.sub("of a guest", told)) if isinstance(
+        told, str) else told  # fmt: skip

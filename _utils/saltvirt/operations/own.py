@@ -1,4 +1,4 @@
-"""Whose guests are whose: shown, and said by those who have the master."""
+"""Whose guests are whose, and their labels: shown, and said by those who have the master."""
 
 from __future__ import annotations
 
@@ -31,16 +31,10 @@ class Own:
 
     def _plan(self) -> tuple[str, str | None, str | None]:
         """(the guest's UUID, its owner, who is to be). Raises InvalidInput, NotFound."""
-        name, owner = names.there(self.name), self.owner
-        if owner is not None and (not isinstance(owner, (str, int)) or isinstance(owner, bool)):
-            raise errors.InvalidInput(f"owner must be a user, not {units.shown(owner)}")
-        owner = None if owner in (None, "") else str(owner)
-        if owner and not owner.isprintable():
-            raise errors.InvalidInput(f"owner must be a user, not {units.shown(owner)}")
-        locations, guests = _all(self.fleet)
-        locations.host_of(name)
-        uuid = guests[name].uuid
-        return uuid, owners.of(self.fleet.opts, uuid), owner
+        name = names.there(self.name)
+        owner = None if self.owner in (None, "") else _text("owner must be a user", self.owner)
+        uuid = _uuid(self.fleet, name)
+        return uuid, owners.of(self.fleet.opts, uuid).owner, owner
 
     def check(self) -> Checked:
         """Whose it would be."""
@@ -48,35 +42,92 @@ class Own:
         with reasons:
             _, before, owner = self._plan()
             words = f"{self.name} would be {_whose(owner)}"
-            return Checked(self.name, words, _changes(before, owner), nothing=before == owner)
+            changes = _changes("owner", before, owner)
+            return Checked(self.name, words, changes, nothing=not changes)
         return reasons.checked(self.name)
 
     def run(self) -> Result:
         """Raises InvalidInput, NotFound, OperationFailed."""
-        uuid, before, owner = self._plan()
-        owners.give(self.fleet.opts, uuid, self.name, owner)
-        return Result(self.name, f"{self.name} is {_whose(owner)}", _changes(before, owner))
+        with owners.one_at_a_time(self.fleet.opts):
+            uuid, before, owner = self._plan()
+            owners.give(self.fleet.opts, uuid, self.name, owner)
+        words = f"{self.name} is {_whose(owner)}"
+        return Result(self.name, words, _changes("owner", before, owner))
+
+
+class Label:
+    """Writes down the labels of a guest: a list, or one, or None for none."""
+
+    def __init__(self, fleet: Fleet, name: str, labels: object) -> None:
+        self.fleet, self.name, self.labels = fleet, str(name), labels
+
+    def _plan(self) -> tuple[str, list[str], list[str]]:
+        """(the guest's UUID, its labels, those it is to have). Raises InvalidInput, NotFound."""
+        name, given = names.there(self.name), self.labels
+        several = given if isinstance(given, list) else [] if given in (None, "") else [given]
+        labels = sorted({_text("labels must be texts", one) for one in several})
+        uuid = _uuid(self.fleet, name)
+        return uuid, list(owners.of(self.fleet.opts, uuid).labels), labels
+
+    def check(self) -> Checked:
+        """What it would have."""
+        reasons = Reasons()
+        with reasons:
+            _, before, labels = self._plan()
+            words = f"{self.name} would have {_shown(labels)}"
+            changes = _changes("labels", before, labels)
+            return Checked(self.name, words, changes, nothing=not changes)
+        return reasons.checked(self.name)
+
+    def run(self) -> Result:
+        """Raises InvalidInput, NotFound, OperationFailed."""
+        with owners.one_at_a_time(self.fleet.opts):
+            uuid, before, labels = self._plan()
+            owners.label(self.fleet.opts, uuid, self.name, tuple(labels))
+        words = f"{self.name} has {_shown(labels)}"
+        return Result(self.name, words, _changes("labels", before, labels))
+
+
+def _uuid(fleet: Fleet, name: str) -> str:
+    """The guest's. Raises NotFound."""
+    locations, guests = _all(fleet)
+    locations.host_of(name)
+    return guests[name].uuid
+
+
+def _text(wanted: str, value: object) -> str:
+    """A text of one line; YAML reads one of digits as a number."""
+    fits = isinstance(value, (str, int)) and not isinstance(value, bool)
+    if not fits or not str(value).isprintable() or not str(value):
+        raise errors.InvalidInput(f"{wanted}, not {units.shown(value)}")
+    return str(value)
 
 
 def _whose(owner: str | None) -> str:
     return "nobody's" if owner is None else f"{owner}'s"
 
 
-def _changes(before: str | None, owner: str | None) -> dict[str, Any]:
-    return {} if before == owner else {"owner": {"old": before, "new": owner}}
+def _shown(labels: list[str]) -> str:
+    return f"the labels {', '.join(labels)}" if labels else "no label"
+
+
+def _changes(what: str, before: object, after: object) -> dict[str, Any]:
+    return {} if before == after else {what: {"old": before, "new": after}}
 
 
 def owned(fleet: Fleet) -> dict[str, Any]:
     """As virt.owners shows it. Raises InvalidInput for what virt:rights has wrong."""
     grants.read(fleet.opts)
     locations, guests = _all(fleet)
+    found = {name: owners.of(fleet.opts, one.uuid) for name, one in sorted(guests.items())}
     rows = [
-        [name, owners.of(fleet.opts, one.uuid), ", ".join(sorted(locations.guests[name]))]
-        for name, one in sorted(guests.items())
+        [name, one.owner, ", ".join(one.labels), ", ".join(sorted(locations.guests[name]))]
+        for name, one in found.items()
     ]
     about = {
-        "table": [["guest", "owner", "host"], *rows],
-        "guests": {name: owner for name, owner, _ in rows},
+        "table": [["guest", "owner", "labels", "host"], *rows],
+        "guests": {name: one.owner for name, one in found.items()},
+        "labels": {name: list(one.labels) for name, one in found.items() if one.labels},
         "unreachable": locations.unreachable,
     }
     return {"owners": about, **({"retcode": 1} if locations.unreachable else {})}

@@ -1,8 +1,9 @@
-"""Who has deployed which guest: the master's own record, a file for each UUID that libvirt gave.
+"""Who has deployed which guest, and its labels: the master's own record, a file for each UUID that
+libvirt gave.
 
-A host's word makes nobody an owner, and neither does a guest's record there, which whoever uses
-libvirt may change. So it follows the guest to other hosts and other names, and stays when it is
-purged: one that is made again from a backup, as itself, has the owner that it had.
+A host's word makes nobody an owner and no label, and neither does a guest's record there, which
+whoever uses libvirt may change. So it follows the guest to other hosts and other names, and stays
+when it is purged: one that is made again from a backup, as itself, has the owner that it had.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import os
 import uuid as uuids
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,16 @@ from saltvirt import errors
 from saltvirt.fleet import private
 from saltvirt.operations import held
 from saltvirt.rights.grants import Amount
-from saltvirt.wire import Fact
+from saltvirt.wire import Fact, seldom
 
 
 @dataclass(frozen=True)
 class Owner(Fact):
-    """Of one guest. guest: its name when it was given."""
+    """Of one guest. guest: its name when it was written. labels: what grants may be about."""
 
-    owner: str
     guest: str
+    owner: str | None = None
+    labels: tuple[str, ...] = seldom(())
 
 
 @dataclass(frozen=True)
@@ -61,31 +63,41 @@ def _path(opts: held.Opts, uuid: str) -> Path | None:
         return None
 
 
-def of(opts: held.Opts, uuid: str) -> str | None:
-    """The owner of the guest with that UUID, or None. Raises BadAnswer for a file that is damaged:
-    nobody is taken for its owner."""
+def of(opts: held.Opts, uuid: str) -> Owner:
+    """What is written down of the guest with that UUID; nobody's where it is nothing. Raises
+    BadAnswer for a file that is damaged: nobody is taken for its owner."""
     path = _path(opts, uuid)
     if path is None:
-        return None
+        return Owner("")
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        return None
+        return Owner("")
     try:
-        return Owner.from_answer(json.loads(text), str(path)).owner
+        return Owner.from_answer(json.loads(text), str(path))
     except (ValueError, RecursionError) as exc:
         raise errors.BadAnswer(f"{path} is damaged: remove it, and name the owner again") from exc
 
 
 def give(opts: held.Opts, uuid: str, guest: str, owner: str | None) -> None:
     """The guest is this user's from now on; None: nobody's. Raises OperationFailed."""
+    _write(opts, uuid, replace(of(opts, uuid), guest=guest, owner=owner))
+
+
+def label(opts: held.Opts, uuid: str, guest: str, labels: tuple[str, ...]) -> None:
+    """The guest has these labels from now on, and no others. Raises OperationFailed."""
+    _write(opts, uuid, replace(of(opts, uuid), guest=guest, labels=labels))
+
+
+def _write(opts: held.Opts, uuid: str, found: Owner) -> None:
     path = _path(opts, uuid)
     if path is None:
-        raise errors.OperationFailed(f"{guest} has no UUID that can be written down: {uuid!r}")
-    if owner is None:
+        why = f"{found.guest} has no UUID that can be written down: {uuid!r}"
+        raise errors.OperationFailed(why)
+    if found.owner is None and not found.labels:
         path.unlink(missing_ok=True)
     else:
-        private.write(str(path), json.dumps(Owner(owner, guest).to_answer()))
+        private.write(str(path), json.dumps(found.to_answer()))
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+import unicodedata
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,18 +14,19 @@ from saltvirt.errors import InvalidInput
 from saltvirt.rights import verbs
 
 EVERYBODY, GROUP = "*", "%"
-_KEYS = {"who", "verbs", "guests", "owned", "images", "profiles", "everything"}
+_KEYS = {"who", "verbs", "guests", "labels", "owned", "images", "profiles", "everything"}
 # what is not a name of a file below the master's file_roots, but steps out of it or asks for more
 _STEPS = re.compile(r"(^|/)\.\.(/|$)|[?|#%\\\s\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
 class Known:
-    """A guest as rights see it. owner: who deployed it, by the master's own record; None: nobody
-    who is limited."""
+    """A guest as rights see it. owner: who deployed it; None: nobody who is limited. labels: as
+    virt.label has written them down. Both are the master's own record."""
 
     name: str
     owner: str | None = None
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,14 @@ class Amount:
 @dataclass(frozen=True)
 class Grant:
     """One right. who: names of users, ``%`` and a group, or ``*``. guests: patterns of names.
-    owned: also those that the user has deployed. images, profiles: patterns of what a guest may be
-    made of. everything: the verbs are theirs without any limit."""
+    labels: patterns, of which one fits a label of the guest. owned: also those that the user has
+    deployed. images, profiles: patterns of what a guest may be made of. everything: the verbs are
+    theirs without any limit."""
 
     who: frozenset[str]
     verbs: frozenset[str]
     guests: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
     owned: bool = False
     images: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ("default",)
@@ -58,7 +62,8 @@ class Grant:
     def has(self, user: str, guest: Known) -> bool:
         """Whether it is about the guest."""
         named = self.everything or _any_of(self.guests, guest.name)
-        return named or (self.owned and guest.owner == user)
+        labelled = any(_any_of(self.labels, label) for label in guest.labels)
+        return named or labelled or (self.owned and guest.owner == user)
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,7 @@ class Own:
 
 @dataclass(frozen=True)
 class Rights:
-    """All of ``virt:rights``. groups: name to its users. quotas: user, or ``*``, to an Amount.
+    """All of ``virt:rights``. groups: name to its users. quotas: person, or ``*``, to an Amount.
     eauth: Salt's authentication that is asked for more groups."""
 
     grants: tuple[Grant, ...]
@@ -114,7 +119,7 @@ class Rights:
         """The rights of a user. more: names of groups that somebody else says."""
         named = {name for name, users in self.groups.items() if user in users} | set(more)
         ids = {user, EVERYBODY, *(GROUP + name for name in named)}
-        quota = self.quotas.get(user, self.quotas.get(EVERYBODY, Amount()))
+        quota = self.quotas.get(person(user), self.quotas.get(EVERYBODY, Amount()))
         return Own(user, tuple(one for one in self.grants if one.who & ids), quota)
 
 
@@ -139,7 +144,7 @@ def read(opts: Mapping[str, Any]) -> Rights:
             for name, users in settings.mapping(get, "rights:groups").items()
         },
         {
-            _name(name, "rights:quotas"): _amount(about, f"rights:quotas:{name}")
+            person(_name(name, "rights:quotas")): _amount(about, f"rights:quotas:{name}")
             for name, about in settings.mapping(get, "rights:quotas").items()
         },
         settings.text(get, "rights:eauth"),
@@ -173,6 +178,7 @@ def _grant(value: object, where: str) -> Grant:
         frozenset(_words(about["who"], f"{where}:who")),
         frozenset(found),
         _words(about.get("guests"), f"{where}:guests"),
+        _words(about.get("labels"), f"{where}:labels"),
         _boolean(about, "owned", where),
         _words(about.get("images"), f"{where}:images"),
         _words(about.get("profiles", ["default"]), f"{where}:profiles"),
@@ -232,6 +238,12 @@ def _boolean(about: Mapping[str, Any], word: str, where: str) -> bool:
 
 def _any_of(patterns: Iterable[str], text: str) -> bool:
     return any(fnmatch.fnmatchcase(text, pattern) for pattern in patterns)
+
+
+def person(user: str) -> str:
+    """The same for all spellings that a directory may take for one user, such as ``Anna`` and
+    ``anna ``: who logs in by another one has no second quota."""
+    return " ".join(unicodedata.normalize("NFKC", user).casefold().split())
 
 
 def over(quota: Amount, used: Amount, asked: Amount) -> str | None:

@@ -52,7 +52,7 @@ RULES = {
             "metrics", "certs", "revoke", "rotate_ca",
             "ha_enable", "ha_disable", "ha_ignore", "ha_move", "ha_setup", "ha_rule",
             "ha_arm", "ha_disarm", "ha_confirm_off", "ha_status", "ha_simulate", "fence", "own",
-            "owners",
+            "owners", "label",
         ),
         _CLOUD,
     ),
