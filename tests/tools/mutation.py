@@ -29,6 +29,7 @@ ROOT = REPOSITORY / "_utils"
 UNIT = "tests/unit"
 # what decides on deletion, on trust, or which host runs a guest → the tests beside the unit tests
 DELETION = {
+    "backupmaster.aside": (),
     "backups.ident": (),
     "backups.marks": (),
     "backups.pieces": (),
@@ -94,6 +95,7 @@ TRUST = {
     "pki.common.files": (),
     "pki.common.seal": (),
     "pki.host.validity": ("test_pki_life",),
+    "rights.grants": (),
 }
 WHICH_HOST = {
     "ha.quorum": (),

@@ -90,6 +90,35 @@ def test_users_and_groups_have_what_is_granted_and_nothing_else():
     assert not bob.everywhere("start")
 
 
+def test_what_is_not_granted_for_a_guest_is_not_granted_by_another_grant():
+    bob, eve = rights().of("bob"), rights().of("eve")
+    assert bob.sees(Known("web-1")) and bob.sees(Known("x", "bob"))
+    assert not bob.sees(Known("x", "anna"))
+    assert bob.may_at_all("start") and not bob.may_at_all("evacuate")
+    assert bob.may_name("rename", "bob-1") and bob.may_name("start", "web-1")
+    assert not bob.may_name("rename", "web-1")
+    assert not bob.may_name("clone", "bob-1")
+    assert not eve.may_name("purge", "bob-1")
+    # who may rename may not make, though the grant has images
+    only = {"who": "a", "verbs": ["rename"], "guests": ["*"], "images": ["*"]}
+    assert not rights({"grants": [only]}).of("a").may_make("a", "salt://a", ["default"])
+    assert not bob.may_make("bob-1", "salt://debian.qcow2", ["default", "lan"])
+
+
+def test_without_a_quota_all_four_are_unlimited():
+    assert rights({"grants": []}).of("eve").quota.unlimited
+    assert not rights({"quotas": {"eve": {"guests": 0}}}).of("eve").quota.unlimited
+    assert rights({"quotas": {"eve": {"guests": 1}}}).of("eve").quota == Amount(1)
+    assert grants.over(Amount(0), Amount(0), Amount(1)) == "guests: 0 of 0 are used, 1 more wanted"
+    many, none = Amount(memory_kib=1000 * 2**20), Amount(0, 0, 0, 0)
+    assert "0 B of 1000 GiB are" in grants.over(many, none, Amount(0, 0, 2**30, 0))
+
+
+def test_a_user_may_be_called_by_a_number():
+    found = rights({"grants": [{"who": [7, "8"], "verbs": "list", "guests": 9}]})
+    assert found.of("7").may("list", Known("9")) and found.of("8").may("list", Known("9"))
+
+
 @pytest.mark.parametrize("image", [
     "salt://debian.qcow2?saltenv=x", "salt://deb/../secret.qcow2", "/srv/deb.qcow2",
     "salt://deb\n.qcow2", "salt://deb .qcow2",
@@ -112,6 +141,10 @@ def test_a_guest_is_made_of_nothing_but_what_is_granted(image):
     ({"grants": [{"verbs": ["list"]}]}, "virt:rights:grants:0:who must be"),
     ({"grants": [{"who": "a", "verbs": ["list"], "owned": "no"}]}, "True or False"),
     ({"quotas": {"a": {"guests": -1}}}, "a whole number from 0"),
+    ({"quotas": {"a": {"guests": True}}}, "a whole number from 0"),
+    ({"quotas": {"a": {"vcpus": "2"}}}, "a whole number from 0"),
+    ({"groups": {"a": [True]}}, "texts of one line"), ({"groups": {"a": [""]}}, "of one line"),
+    ({"groups": {"a": ["b\n"]}}, "texts of one line"),
     ({"quotas": {"a": {"ram": 1}}}, "unknown setting 'ram'"),
     ({"groups": {"a": [None]}}, "texts of one line"), ({"grant": []}, "unknown setting"),
 ])  # fmt: skip
