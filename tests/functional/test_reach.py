@@ -3,6 +3,7 @@ display, TLS, WebSocket; and those who try it without a good ticket."""
 
 import base64
 import contextlib
+import dataclasses
 import json
 import os
 import socket
@@ -269,6 +270,26 @@ def test_a_second_message_before_the_answer_ends_it(cloud, browser):
     while (more := one.hear()) is not None:
         heard.append(json.loads(more))
     assert heard == [NOT_GOOD]
+
+
+@pytest.mark.usefixtures("guest")
+def test_a_browser_that_goes_too_early_leaves_nothing(cloud, browser):
+    """Without a word, while its ticket is looked at."""
+    rules, going, before = cloud.proxy.rules, threading.Event(), set(_relays())
+
+    def slowly(secret):
+        going.wait(8)
+        return rules.redeem(secret)
+
+    cloud.proxy.rules = dataclasses.replace(rules, redeem=slowly)
+    one, secret = browser(), cloud.ticket(user="anna")
+    one.say(secret)
+    one.line.protocol.stream.close()
+    going.set()
+    path = tickets.folder(cloud.opts) / tickets.digest(secret)
+    until(lambda: not path.exists(), "it was used all the same")
+    until(lambda: (cloud.proxy.users, cloud.proxy.strangers) == ({}, 0), "nobody is counted")
+    until(lambda: not set(_relays()) - before, "no process")
 
 
 @pytest.mark.usefixtures("guest")

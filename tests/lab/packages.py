@@ -55,6 +55,8 @@ TESTS = (
     "libxml2-utils",
     "lvm2",
     "nftables",
+    "nginx-light",
+    "novnc",
     "openssh-client",
     "ovmf",
     "qemu-block-extra",

@@ -184,11 +184,8 @@ class _Line(websocket.WebSocketHandler):  # type: ignore[misc,name-defined,unuse
             self._say({"error": plain.line(why, None)})
             self._end(why, _REFUSED)
             return
-        if self._is_done:
-            inner.close()
-            return
+        self._inner = inner  # first: where the browser has gone meanwhile it is closed
         self._say({"guest": found.guest, "kind": found.kind, "type": found.type})
-        self._inner = inner
         loop = ioloop.IOLoop.current()
         loop.spawn_callback(self._down)
         loop.spawn_callback(self._watch)
