@@ -355,6 +355,24 @@ def test_what_a_label_grants(runner, cloud):
     assert "labels must be texts" in comment(runner("root", "label", "bobs", [{}]), "bobs")
 
 
+def test_who_may_still_by_owner_and_by_label(cloud):
+    cloud.opts["virt"]["rights"] = {"grants": [
+        {"who": "eve", "verbs": ["use"], "labels": ["web"]},
+        {"who": "*", "verbs": ["use"], "owned": True},
+    ]}  # fmt: skip
+    uuid_ = id_of("anna-1")
+
+    def may():
+        return [user for user in ("anna", "bob", "eve")
+                if allowed.may_still(cloud.opts, user, "start", "anna-1", uuid_)]  # fmt: skip
+
+    assert may() == ["anna"]
+    owners.label(cloud.opts, uuid_, "anna-1", ("web",))
+    assert may() == ["anna", "eve"]
+    owners.give(cloud.opts, uuid_, "anna-1", None)
+    assert may() == ["eve"]
+
+
 def test_a_record_of_a_former_version_is_read(runner, cloud):
     path = Path(cloud.opts["pki_dir"], "virtowners", id_of("bobs"))
     path.write_text(json.dumps({"owner": "bob", "guest": "bobs"}))

@@ -73,7 +73,13 @@ def may_still(opts: dict[str, Any], user: str, verb: str, name: str, uuid: str) 
         return True
     rights = grants.read(opts)
     own = rights.of(user, asker.groups(opts, rights.eauth, user))
-    return own.everywhere(verb) or own.may(verb, Known(name, owners.of(opts, uuid)))
+    return own.everywhere(verb) or own.may(verb, _known(opts, name, uuid))
+
+
+def _known(opts: dict[str, Any], name: str, uuid: str) -> Known:
+    """A guest with what is written down of it. Raises BadAnswer."""
+    written = owners.of(opts, uuid)
+    return Known(name, written.owner, written.labels)
 
 
 def asked_by(opts: Mapping[str, Any]) -> str | None:
@@ -220,14 +226,12 @@ class _Limited:
         """What all hosts have, whatever was asked for."""
         self._hosts, unreachable = inventory.gather(fleet, guest=guest, patient=guest is not None)
         hosts = {
-            host.name: {one.name: _Guest(self._known(one), one) for one in host.guests}
+            host.name: {
+                one.name: _Guest(_known(self.opts, one.name, one.uuid), one) for one in host.guests
+            }
             for host in self._hosts
         }
         return _Cloud(hosts, tuple(sorted(unreachable)))
-
-    def _known(self, guest: facts.Guest) -> Known:
-        written = owners.of(self.opts, guest.uuid)
-        return Known(guest.name, written.owner, written.labels)
 
     def _admit(self, seen: _Cloud, name: str) -> None:
         """Raises NotFound where the user does not see it on each host that has it, Denied where
