@@ -177,6 +177,8 @@ def _guest(world, name, what, *words):
         world.wanted.pop(name)
         for host in world.hosts.values():
             host.copies.pop(name, None)
+        for of_guest in (world.disks, world.leases, world.lease_answers):
+            of_guest.pop(name, None)  # another of that name has another disk
     elif what in ("started", "stopped", "ignored"):
         world.wanted[name] = replace(world.wanted[name], wanted=what)
     elif what in (view.MIGRATE, view.RELOCATE):

@@ -254,6 +254,11 @@ class Host(Machine):
             self.world.say(self.name, "agent starts")
             self.tick(self.ticks)
 
+    def goes_down(self):
+        """It waits for its guests before it switches itself off."""
+        waits = self.is_on and not self.hung and self.state is not None
+        return waits and self.asked in ("shutdown", "reboot")
+
     def kill_agent(self):
         self.state = None
         self.world.say(self.name, "agent is killed")
@@ -657,16 +662,17 @@ class World:
             self.violations.append(f"{name} decides, and leads no more")
 
     def settle(self, quiet_s, most_s):
-        """Runs on until nothing has happened for so long. Returns whether it came to that."""
+        """Runs on until nothing has happened for so long, and no host is about to go down. Returns
+        whether it came to that."""
         end = self.time + most_s
         self.last_change = self.time
         while self.time < end:
-            until = min(self.last_change + quiet_s, end)
+            until = self.last_change + quiet_s
             if until <= self.time:
-                return True
-            self.run_until(until)
-            if self.time >= self.last_change + quiet_s:
-                return True
+                if not any(host.goes_down() for host in self.hosts.values()):
+                    return True
+                until = self.time + 1
+            self.run_until(min(until, end))
         return False
 
     def say(self, actor, action, why=""):
