@@ -197,7 +197,7 @@ class Run:
             return "enough"
         name = model.add(SIZE)
         answer, wrong = self._update()
-        if wrong or answer["errors"]:
+        if wrong or answer.get("errors"):
             del model.disks[name]
             model.held = {one: model.held[one] for one in model.targets}
             return f"refused: {wrong or answer['errors']}"
@@ -210,7 +210,7 @@ class Run:
             return "enough"
         model.disks[name] = before + MIB
         answer, wrong = self._update()
-        if wrong or answer["errors"]:
+        if wrong or answer.get("errors"):
             model.disks[name] = before
             return f"refused: {wrong or answer['errors']}"
         model.grow(target, before + MIB)
@@ -310,6 +310,17 @@ class Run:
     def _crash_host(self, _op, _faults=NO_FAULT):
         self.world.reboot(self.model.host)
         self._as_it_is()
+
+    def _crash_target(self, _op, _faults=NO_FAULT):
+        if self.world.target.name in self.world.hypervisors:
+            return "is a hypervisor"
+        self.world.reboot(self.world.target.name)
+
+    def _crash_guest(self, _op, _faults=NO_FAULT):
+        """What runs in it falls and begins anew, in the same QEMU."""
+        if not self.model.runs:
+            return "is off"
+        self._sh(f"virsh -q reset {self.model.name}")
 
     def _prune(self, op, _faults=NO_FAULT):
         folder = FOLDERS[op["to"]]
@@ -428,7 +439,7 @@ class Run:
         for one in threads:
             one.join()
         for one in faults:
-            if one["kind"] in ("minion", "target_minion"):
+            if one["kind"] in ("minion", "target_minion", "target"):
                 self.world.lab.wait_for_minion(*self.world.machines)
         return None if good else said
 

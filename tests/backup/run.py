@@ -37,6 +37,8 @@ def attempt(there, given, say):
         return str(exc), run.said
     except (LabError, AssertionError, Ended) as exc:
         return f"lab: {exc}", run.said
+    except Exception as exc:  # of these steps themselves; the next seed is run all the same
+        return f"steps: {type(exc).__name__}: {exc}", run.said
     finally:
         if os.environ.get("BACKUP_STAY") != "1":
             there.wipe()

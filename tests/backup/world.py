@@ -193,6 +193,9 @@ class World:
         """kill -9 of a part. host: where the guest is."""
         if what == "runner":
             self.master.kill()
+        elif what == "target":
+            if self.target.name not in self.hypervisors:
+                self.reboot(self.target.name)
         elif what in ("minion", "target_minion"):
             machine = host if what == "minion" else self.target.name
             self.lab.exec(machine, ["pkill", "-9", "-f", "--", "bin/salt-minion"], check=False)
