@@ -180,7 +180,9 @@ def backup_end(name, ident, good=False, needed=(), **kwargs):
         return api.end(conn, names.there(name), told).to_answer()
 
 
-def backup_plan(folder, host, look, whole=False, chain=chains.CHAIN, mounted=False):
+def backup_plan(
+    folder, host, look, whole=False, chain=chains.CHAIN, mounted=False, key=None
+):  # fmt: skip
     """
     How the next backup of a guest is to be taken, by what this machine has in a folder of backups.
 
@@ -190,6 +192,8 @@ def backup_plan(folder, host, look, whole=False, chain=chains.CHAIN, mounted=Fal
     :param whole: True to read all disks whole
     :param chain: so many backups at most stand on each other
     :param mounted: True where the folder has to be a mount point
+    :param key: with which it is to be encrypted: the name of a file of this machine,
+        ``/etc/salt-virt/backup-keys/NAME.key``
 
     :return: a dict: ``ident`` (what it will be called), ``disks`` (how each is to be taken),
         ``needed`` (the checkpoints from which next increments begin)
@@ -204,10 +208,17 @@ def backup_plan(folder, host, look, whole=False, chain=chains.CHAIN, mounted=Fal
     """
     seen = GuestLook.from_answer(look, "look")
     target = receive.opened(folder, bool(mounted))
-    return receive.planned(target, host, seen, bool(whole), units.parse_count(chain)).to_answer()
+    count, sealed = units.parse_count(chain), _key(key)
+    return receive.planned(target, host, seen, bool(whole), count, sealed).to_answer()
 
 
-def backup_pull(folder, name, ident, host, serving, by="root", mounted=False, bandwidth=None):
+def _key(name):
+    return None if name is None else values.text(name, "key")
+
+
+def backup_pull(
+    folder, name, ident, host, serving, by="root", mounted=False, bandwidth=None, key=None
+):  # fmt: skip
     """
     Read the disks that a hypervisor shows (``virt.backup_begin``), by TLS with the certificate of
     ``virt.backup_reader``, and put the backup into a folder: whole, or not at all.
@@ -220,6 +231,7 @@ def backup_pull(folder, name, ident, host, serving, by="root", mounted=False, ba
     :param by: who asked for it
     :param mounted: True where the folder has to be a mount point
     :param bandwidth: so many MiB/s are read at most
+    :param key: with which it is encrypted, as for ``virt.backup_plan``
 
     :return: a dict: ``ident``, ``stored_bytes`` (the length of its files), ``moved_bytes`` (so much
         was read), ``checkpoints``
@@ -237,7 +249,9 @@ def backup_pull(folder, name, ident, host, serving, by="root", mounted=False, ba
     found = Serving.from_answer(serving, "serving")
     guest = names.there(name)
     limit = None if bandwidth is None else units.parse_count(bandwidth, "bandwidth")
-    told = receive.Told(ident, guest, values.text(host, "host"), values.text(by, "by"), limit)
+    told = receive.Told(
+        ident, guest, values.text(host, "host"), values.text(by, "by"), limit, _key(key)
+    )  # fmt: skip
     library, target = next(iter(saltvirt.__path__)), receive.opened(folder, bool(mounted))
     teller = _backup_teller(guest)
     with own_pair.trusting(_backup_pair(), found.authority, "serving: authority") as mine:

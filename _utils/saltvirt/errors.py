@@ -104,6 +104,10 @@ class ImageError(VirtError):
     """The image is missing, damaged, no disk image, or not allowed."""
 
 
+class NoKey(VirtError):
+    """The key of a backup is not on this machine, or is another."""
+
+
 class SeedFailed(VirtError):
     """The guest's disk could not be prepared."""
 

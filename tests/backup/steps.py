@@ -13,7 +13,8 @@ VERBS = (
     ("write", 14), ("backup", 16), ("stop", 5), ("start", 6), ("migrate", 5), ("add_disk", 2),
     ("grow", 3), ("replace", 2), ("keep_copy", 2), ("put_back", 2), ("snapshot", 3), ("revert", 3),
     ("delete_snapshot", 1), ("rename", 2), ("save", 1), ("crash_qemu", 3), ("crash_libvirtd", 2),
-    ("crash_host", 1), ("crash_target", 1), ("crash_guest", 2), ("prune", 2), ("verify", 1), ("restore", 2),
+    ("crash_host", 1), ("crash_target", 1), ("crash_guest", 2), ("prune", 2),
+    ("verify", 1), ("restore", 2),
 )  # fmt: skip
 # while the runner backs up
 FAULTS = ("puller", "keeper", "qemu", "libvirtd", "minion", "target_minion", "runner", "daemon",

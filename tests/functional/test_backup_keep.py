@@ -178,7 +178,7 @@ def test_without_the_tool_nothing_is_marked(chain, monkeypatch):
 
 def test_the_reader_reads_through_the_chain(chain):
     guest, made = chain
-    with reader.shown(str(path(guest, made[2]))) as shown:
+    with reader.shown(["-f", "qcow2", str(path(guest, made[2]))]) as shown:
         assert shown.size_bytes == SIZE
         assert shown.read(0, SIZE) == guest.images[made[2]]
         assert shown.read(3 * 65536 - 1, 2) == b"\0\1"
@@ -189,7 +189,7 @@ def test_the_reader_reads_through_the_chain(chain):
 def test_the_reader_reads_nothing_that_is_none(tmp_path):
     (tmp_path / "x.qcow2").write_bytes(b"no image")
     wrong = pytest.raises(reader.Unreadable, match="not in qcow2 format")
-    with wrong, reader.shown(str(tmp_path / "x.qcow2")):
+    with wrong, reader.shown(["-f", "qcow2", str(tmp_path / "x.qcow2")]):
         pass
 
 

@@ -59,6 +59,7 @@ TESTS = (
     "novnc",
     "openssh-client",
     "ovmf",
+    "python3-libnbd",
     "qemu-block-extra",
     "restic",
     "swtpm",

@@ -21,12 +21,16 @@ _STARTS_S = 20
 
 @dataclass(frozen=True)
 class Shown:
-    """A disk. bitmap: that is shown with it."""
+    """A disk. bitmap: that is shown with it. secret: QEMU's object with its key, where it is
+    encrypted; crypt: QEMU's options for that; below: QEMU's node of what it stands on then."""
 
     path: str
     format: str
     export: str
     bitmap: str | None = None
+    secret: str | None = None
+    crypt: dict[str, str] | None = None
+    below: dict[str, Any] | None = None
 
 
 class Server:
@@ -62,6 +66,8 @@ def begin(disks: list[Shown], path: str) -> Server:
         os.unlink(path)
     address = {"type": "unix", "path": path}
     argv = [_PROGRAM, "--nbd-server", json.dumps({"addr": address, "max-connections": 0})]
+    for secret in sorted({disk.secret for disk in disks if disk.secret}):
+        argv += ["--object", secret]
     for number, disk in enumerate(disks):
         argv += _exported(disk, number)
     found = _started(argv)
@@ -71,10 +77,12 @@ def begin(disks: list[Shown], path: str) -> Server:
 
 def _exported(disk: Shown, number: int) -> list[str]:
     kind = "host_device" if disk.path.startswith("/dev/") else "file"
-    node = {
+    node: dict[str, Any] = {
         "driver": disk.format, "node-name": f"disk-{number}", "read-only": True,
         "file": {"driver": kind, "filename": disk.path, "read-only": True},
     }  # fmt: skip
+    if disk.crypt:
+        node |= {"encrypt": disk.crypt, "backing": disk.below}
     export: dict[str, Any] = {
         "type": "nbd", "id": f"export-{number}", "node-name": f"disk-{number}",
         "name": disk.export, "writable": False,

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from saltvirt import errors, places, units
-from saltvirt.backuphost import keep
+from saltvirt.backuphost import daemon, keep, layers
 from saltvirt.backuphost.folder import Folder
 from saltvirt.backuphost.target import Target
 from saltvirt.backups import files, ident, record
@@ -147,11 +147,13 @@ def _opened(target: Target, wanted: Wanted, tell: Tell) -> Iterator[tuple[Record
         raise errors.Unsupported(f"this machine cannot look into a backup: {_WANTED}")
     uuid, name = _found(target, wanted)
     with target.using(uuid, name) as of:
-        disks = [Added(target.fitting(of, one), record.QCOW2, True) for one in of.disks]
         tell(0)
         folder, in_use = locks.private_folder(_SCRATCH, "look-")
         try:
-            with guestfish.launched(disks, scratch=folder) as session:
+            with (
+                _disks(target, of, folder) as disks,
+                guestfish.launched(disks, scratch=folder) as session,
+            ):
                 tell(0)
                 yield of, _mounted(session, wanted.filesystem)
         except errors.SeedFailed as exc:
@@ -159,6 +161,24 @@ def _opened(target: Target, wanted: Wanted, tell: Tell) -> Iterator[tuple[Record
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             os.close(in_use)
+
+
+@contextlib.contextmanager
+def _disks(target: Target, of: Record, folder: str) -> Iterator[list[Added]]:
+    """As the appliance is told of them. libguestfs opens no qcow2 that is encrypted: the storage
+    daemon shows it without, to whom can reach the folder."""
+    found = [layers.of(target, of, one) for one in of.disks]
+    if not any(one.key for one in found):
+        yield [Added(one.paths[0], record.QCOW2, True) for one in found]
+        return
+    where = os.path.join(folder, "nbd")
+    names = [one.target for one in of.disks]
+    shown = [one.shown(name) for one, name in zip(found, names, strict=True)]
+    server = daemon.begin(shown, where)
+    try:
+        yield [Added(name, record.RAW, True, where) for name in names]
+    finally:
+        server.end()
 
 
 def _found(target: Target, wanted: Wanted) -> tuple[str, str]:

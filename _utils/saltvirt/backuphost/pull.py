@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -21,8 +22,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltvirt import errors
-from saltvirt.backuphost import exports
+from saltvirt.backuphost import exports, keyfile, layers
 from saltvirt.backuphost.exports import DATA, ZEROS, Extent, Server
+from saltvirt.backuphost.keyfile import Key
 from saltvirt.backups import pieces, record
 from saltvirt.images import tools
 from saltvirt.units import human_bytes
@@ -38,13 +40,15 @@ _BEGINS_S, _ENDS_S = 20, 600
 # beside the data: what a file system needs to stay usable, and the qcow2's own tables
 ROOM_BYTES = 64 * 1024**2
 _NOTHING = bytes(PIECE_BYTES)
+# a key of 256 bits is not guessed: it need not take seconds to open each file of a chain by it
+_QUICK = "encrypt.iter-time=10"
 
 
 @dataclass(frozen=True)
 class PulledDisk(Fact):
     """A disk to be read. target: libvirt's name of it. export: its name at the server. contexts: of
     bitmaps; none: all of it is read. backing, backing_format: what its file is an overlay on, from
-    its own folder."""
+    its own folder. layers: so many files it is with all that it stands on."""
 
     target: str
     export: str
@@ -52,12 +56,13 @@ class PulledDisk(Fact):
     contexts: tuple[str, ...] = ()
     backing: str | None = None
     backing_format: str | None = None
+    layers: int = 1
 
 
 @dataclass(frozen=True)
 class Pull(Fact):
     """What is to be done. folder: where the files are made. bandwidth_mib_s: so much is read at
-    most; None: as fast as it goes."""
+    most; None: as fast as it goes. key: with which the files are encrypted."""
 
     folder: str
     host: str
@@ -65,6 +70,7 @@ class Pull(Fact):
     certificates: str
     disks: tuple[PulledDisk, ...]
     bandwidth_mib_s: int | None = None
+    key: Key | None = None
 
     @property
     def server(self) -> Server:
@@ -151,12 +157,15 @@ def _connected(server: Server, disk: PulledDisk) -> Iterator[Any]:
 
 def _disk(job: Pull, disk: PulledDisk, progress: _Progress) -> Written:
     path = os.path.join(job.folder, record.disk_file(disk.target))
-    _create(path, disk)
+    key = job.key
+    _create(path, disk, key)
+    named = layers.named(path, disk.layers, key)
     digest = hashlib.sha256()
     with open(os.path.join(job.folder, record.pieces_file(disk.target)), "wb") as told:
-        with _served(path) as sink, contextlib.ExitStack() as stack:
+        with _served(path, named) as sink, contextlib.ExitStack() as stack:
             sources = [stack.enter_context(_connected(job.server, disk)) for _ in range(READERS)]
-            copy = _Copy(sources, sink, overlay=disk.backing is not None)
+            digests = key.digests() if key else None
+            copy = _Copy(sources, sink, disk.backing is not None, digests)
             moved = 0
             for piece, read in copy.all(disk):
                 told.write(piece.line)
@@ -166,16 +175,19 @@ def _disk(job: Pull, disk: PulledDisk, progress: _Progress) -> Written:
             sink.flush()
         told.flush()
         os.fsync(told.fileno())
-    _check(path)
+    tools.run(["qemu-img", "check", "-q", *named], f"check {path}", timeout_s=None)
     _sync(path)
     return Written(disk.target, digest.hexdigest(), os.path.getsize(path), moved)
 
 
 class _Copy:
-    """Some connections to what is read, and the one to what is written."""
+    """Some connections to what is read, and the one to what is written. key: of the digests."""
 
-    def __init__(self, sources: list[Any], sink: Any, overlay: bool) -> None:
+    def __init__(
+        self, sources: list[Any], sink: Any, overlay: bool, key: bytes | None = None
+    ) -> None:
         self._free, self._sink, self._overlay = deque(sources), sink, overlay
+        self._key = key
 
     def all(self, disk: PulledDisk) -> Iterator[tuple[pieces.Piece, int]]:
         """The pieces of the disk in their order, each with how much of it was read, when it is
@@ -209,7 +221,7 @@ class _Copy:
             self._zero(extent)
             return pieces.zeros(extent.offset, extent.length), extent.length
         self._sink.pwrite(data, extent.offset)
-        return pieces.of(extent.offset, data), extent.length
+        return pieces.of(extent.offset, data, self._key), extent.length
 
     def _zero(self, extent: Extent) -> None:
         """A new file reads as zeros by itself, an overlay as what is below it."""
@@ -232,22 +244,22 @@ def _cut(found: Iterable[Extent]) -> Iterator[Extent]:
 
 
 @contextlib.contextmanager
-def _served(path: str) -> Iterator[Any]:
+def _served(path: str, named: list[str]) -> Iterator[Any]:
     """A connection to a qemu-nbd that writes to a qcow2; when the block ends, it has ended, too."""
-    socket = f"{path}.sock"
-    argv = ["qemu-nbd", "--format=qcow2", "--cache=writeback", "--discard=unmap"]
-    with _begun([*argv, f"--socket={socket}", path]) as process:
-        try:
-            sink = _connected_to(socket, process)
-            yield sink
-            sink.shutdown()
-            process.wait(timeout=_ENDS_S)
-        except (exports.nbd.Error, subprocess.TimeoutExpired) as exc:
-            raise errors.OperationFailed(f"{path} cannot be written: {exc}") from exc
-        finally:
-            process.kill()
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(socket)
+    argv = ["qemu-nbd", "--cache=writeback", "--discard=unmap"]
+    # not beside the file: the path of a socket has 107 bytes at most
+    with tempfile.TemporaryDirectory(prefix="salt-virt-") as folder:
+        socket = os.path.join(folder, "nbd")
+        with _begun([*argv, f"--socket={socket}", *named]) as process:
+            try:
+                sink = _connected_to(socket, process)
+                yield sink
+                sink.shutdown()
+                process.wait(timeout=_ENDS_S)
+            except (exports.nbd.Error, subprocess.TimeoutExpired) as exc:
+                raise errors.OperationFailed(f"{path} cannot be written: {exc}") from exc
+            finally:
+                process.kill()
     if process.returncode:
         raise errors.OperationFailed(f"{path} cannot be written: {argv[0]} failed")
 
@@ -271,15 +283,15 @@ def _begun(argv: list[str]) -> subprocess.Popen[bytes]:
         raise tools.missing(argv[0]) from exc
 
 
-def _create(path: str, disk: PulledDisk) -> None:
+def _create(path: str, disk: PulledDisk, key: Key | None) -> None:
     argv = ["qemu-img", "create", "-q", "-f", "qcow2"]
+    if key:
+        # what it stands on is not opened, for that needs the key, too: its name and size are known
+        how = f"encrypt.format={keyfile.LUKS},encrypt.key-secret={keyfile.ID},{_QUICK}"
+        argv += ["-u", "--object", key.object, "-o", how]
     if disk.backing:
         argv += ["-b", disk.backing, "-F", str(disk.backing_format)]
     tools.run([*argv, path, str(disk.size_bytes)], f"make {path}")
-
-
-def _check(path: str) -> None:
-    tools.run(["qemu-img", "check", "-q", "-f", "qcow2", path], f"check {path}", timeout_s=None)
 
 
 def _sync(path: str) -> None:

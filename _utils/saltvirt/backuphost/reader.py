@@ -79,11 +79,12 @@ class Reader:
 
 
 @contextlib.contextmanager
-def shown(path: str) -> Iterator[Reader]:
-    """The qcow2 for the block. Raises Unreadable, and Unsupported where qemu-nbd is missing."""
+def shown(named: list[str]) -> Iterator[Reader]:
+    """The qcow2 for the block. named: as its layers tell a tool of it. Raises Unreadable, and
+    Unsupported where qemu-nbd is missing."""
     with tempfile.TemporaryDirectory(prefix="salt-virt-") as folder:
         where = os.path.join(folder, "nbd")
-        argv = ["qemu-nbd", "--read-only", "--format=qcow2", f"--socket={where}", path]
+        argv = ["qemu-nbd", "--read-only", f"--socket={where}", *named]
         with _begun(argv) as process, contextlib.ExitStack() as stack:
             stack.callback(process.kill)
             reader = _talking(where, process)

@@ -16,7 +16,8 @@ from typing import Any
 
 from saltvirt import errors, places, program
 from saltvirt.backuphost import folder as folders
-from saltvirt.backuphost import pull
+from saltvirt.backuphost import keyfile, pull
+from saltvirt.backuphost.keyfile import Key
 from saltvirt.backuphost.target import NewBackup, Target
 from saltvirt.backups import chains, ident, record
 from saltvirt.backups.answers import (
@@ -52,9 +53,12 @@ def planned(
     look: GuestLook,
     whole: bool = False,
     chain: int = chains.CHAIN,
+    key: str | None = None,
 ) -> BackupPlan:
     """How the next backup of a guest is to be taken. host: where the guest is. whole: all of it is
-    to be read. chain: so many backups at most stand on each other. Raises InvalidInput."""
+    to be read. chain: so many backups at most stand on each other. key: the name of that with which
+    it is to be encrypted. Raises InvalidInput, NoKey."""
+    sealed = None if key is None else keyfile.named(key).told
     stock = target.stock(look.uuid)
     disks = tuple(
         chains.DiskSeen(one.target, one.size_bytes, one.source, one.format, one.bitmaps)
@@ -63,7 +67,7 @@ def planned(
     seen = chains.GuestSeen(look.uuid, host, disks, look.checkpoints, look.name)
     plans = tuple(
         PlannedDisk(one.target, one.parent, one.since, one.reason)
-        for one in chains.plan(seen, stock, chain, whole)
+        for one in chains.plan(seen, stock, chain, whole, sealed)
     )
     following = ident.following(stock.backups, now(), secrets.token_hex(4))
     known = [one.record for one in stock if one.record]
@@ -85,13 +89,14 @@ def now() -> str:
 @dataclass(frozen=True)
 class Told:
     """What the master says of a backup: what it is called, of which guest on which host, who asked
-    for it, and how fast it may be read."""
+    for it, how fast it may be read, and the name of the key with which it is encrypted."""
 
     ident: str
     guest: str
     host: str
     by: str
     bandwidth_mib_s: int | None = None
+    key: str | None = None
 
 
 def receive(
@@ -103,7 +108,9 @@ def receive(
     Raises OperationFailed, and then there is no such backup.
     """
     with target.making(serving.uuid, backup.ident) as new:
-        written = _pulled(library, new, serving, certificates, tell, backup.bandwidth_mib_s)
+        key = None if backup.key is None else keyfile.named(backup.key)
+        limit = backup.bandwidth_mib_s
+        written = _pulled(library, new, serving, certificates, tell, limit, key)
         told = Record(
             ident=backup.ident, guest=backup.guest, uuid=serving.uuid, when=now(), by=backup.by,
             host=backup.host,
@@ -113,6 +120,7 @@ def receive(
                     target=one.target, size_bytes=one.size_bytes, source=one.source,
                     pieces_sha256=written[one.target].pieces_sha256, parent=one.parent,
                     reason=one.reason, checkpoint=one.checkpoint,
+                    key=key.told if key else None,
                 )
                 for one in serving.disks
             ),
@@ -133,18 +141,20 @@ def _pulled(
     certificates: str,
     tell: Tell,
     bandwidth_mib_s: int | None,
+    key: Key | None,
 ) -> dict[str, pull.Written]:
     """Disk to what was written of it."""
+    stock = new.target.stock(serving.uuid)
     disks = tuple(
         pull.PulledDisk(
             one.target, one.export, one.size_bytes, one.contexts,
-            *((f"../{one.parent}/{record.disk_file(one.target)}", record.QCOW2)
-              if one.parent else ()),
+            *((f"../{one.parent}/{record.disk_file(one.target)}", record.QCOW2,
+               len(stock.chain(one.parent, one.target)) + 1) if one.parent else ()),
         )
         for one in serving.disks
     )  # fmt: skip
     where = (new.path, serving.host, serving.port, certificates)
-    job = pull.Pull(*where, disks, bandwidth_mib_s)
+    job = pull.Pull(*where, disks, bandwidth_mib_s, key)
     done = _run([PYTHON, program.kept(library, MODULE, locks.private(places.RUN))], job, tell)
     found = [pull.Written.from_answer(one, "the reading program") for one in done]
     return {one.target: one for one in found}

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from saltvirt import errors, places, program
-from saltvirt.backuphost import daemon, relay
+from saltvirt.backuphost import daemon, layers, relay
 from saltvirt.backuphost.target import Target
-from saltvirt.backups import ident, record
+from saltvirt.backups import ident
 from saltvirt.backups.answers import ShownBackup, ShownDisk
 from saltvirt.doors import Door
 from saltvirt.images import locks, tools
@@ -85,10 +85,7 @@ def main(_words: list[str]) -> int:
     try:
         target = Target(asked.folder)
         with target.using(asked.uuid, asked.ident) as found:
-            disks = [
-                daemon.Shown(target.fitting(found, one), record.QCOW2, one.target)
-                for one in found.disks
-            ]
+            disks = [layers.of(target, found, one).shown(one.target) for one in found.disks]
             # what a process that died left of such folders is removed on the way
             folder, _in_use = locks.private_folder(_RUN, "show-")
             path = os.path.join(folder, "nbd")

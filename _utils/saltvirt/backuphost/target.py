@@ -103,8 +103,9 @@ class Target:
         """The path of a disk's qcow2."""
         return self.folder.path(of.uuid, of.ident, record.disk_file(target))
 
-    def fitting(self, of: Record, disk: BackupDisk) -> str:
-        """The path of a disk's qcow2, for a tool: it, and all that it names, is what records say.
+    def fitting(self, of: Record, disk: BackupDisk) -> list[str]:
+        """The path of a disk's qcow2, for a tool, and of those that it stands on: each is what its
+        record says, and all are encrypted by the same key.
 
         Raises BadAnswer, ImageError, NotFound.
         """
@@ -112,11 +113,13 @@ class Target:
         wrong = misfit(path, disk)
         if wrong:
             raise errors.BadAnswer(f"{disk.file} {wrong}")
+        paths = [path]
         for at, below in self.stock(of.uuid).chain(of.ident, disk.target)[1:]:
-            lower = misfit(self.folder.path(of.uuid, at, below.file), below)
+            paths.append(self.folder.path(of.uuid, at, below.file))
+            lower = misfit(paths[-1], below) or otherwise(below, disk)
             if lower:
                 raise errors.BadAnswer(f"{below.file} of {at} {lower}")
-        return path
+        return paths
 
     def image_path(self, image: Image) -> str:
         """The path of an image."""
@@ -342,10 +345,17 @@ class NewBackup:
         wrong = misfit(self.disk_path(disk.target), disk)
         if not wrong and disk.parent and (below := stock.wrong_disk(disk.parent, disk.target)):
             wrong = f"would stand on {disk.parent}: {below}"
+        elif not wrong and disk.parent and (other := otherwise(_below(disk, stock), disk)):
+            wrong = f"would stand on {disk.parent}, which {other}"
         elif not wrong and disk.image and disk.image.file not in self.target.images():
             wrong = f"would stand on the image {disk.image.file}, which is not there"
         if wrong:
             raise errors.BadAnswer(f"{disk.file} of {self.ident} {wrong}")
+
+
+def _below(disk: BackupDisk, stock: Stock) -> BackupDisk:
+    """The disk that it stands on, which is known to be good."""
+    return stock.chain(str(disk.parent), disk.target)[0][1]
 
 
 class PiecesFile:
@@ -381,9 +391,18 @@ def misfit(path: str, disk: BackupDisk) -> str | None:
         return f"is of {found.size_bytes} bytes, not {disk.size_bytes}"
     if backing != disk.backing:
         return f"stands on {shown(backing)}, not on {disk.backing}"
-    if found.data_file or found.snapshots or found.encrypted or found.corrupt:
-        return "has a data file, a snapshot, a key, or is marked as corrupt"
+    if found.data_file or found.snapshots or found.corrupt:
+        return "has a data file, a snapshot, or is marked as corrupt"
+    if (found.encrypted, found.luks) != (bool(disk.key), bool(disk.key)):
+        return "is not encrypted by LUKS" if disk.key else "is encrypted, which its record lacks"
     return None
+
+
+def otherwise(below: BackupDisk, disk: BackupDisk) -> str | None:
+    """Why a disk cannot be read through one that is encrypted by another key, or by none."""
+    if below.key == disk.key:
+        return None
+    return f"is encrypted by {below.key or 'no key'}, what stands on it by {disk.key or 'none'}"
 
 
 def _hashed(readline: Callable[[int], bytes], update: Callable[[bytes], object]) -> Iterator[bytes]:

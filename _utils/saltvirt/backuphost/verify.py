@@ -11,7 +11,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 
 from saltvirt import errors
-from saltvirt.backuphost import reader
+from saltvirt.backuphost import layers, reader
+from saltvirt.backuphost.layers import Layers
 from saltvirt.backuphost.reader import Reader
 from saltvirt.backuphost.target import Target
 from saltvirt.backups.marks import Verified
@@ -78,35 +79,37 @@ def _broken(
 
 def _wrong(target: Target, found: Record, disk: BackupDisk, progress: _Progress) -> str | None:
     try:
-        path = target.fitting(found, disk)
-        _check(path)
+        of = layers.of(target, found, disk)
+        _check(of)
         if disk.backing is not None:
-            _nothing_beyond(path, disk, target.pieces(found, disk))
-        with reader.shown(path) as shown:
-            return _compared(shown, target.pieces(found, disk), progress)
+            _nothing_beyond(of, disk, target.pieces(found, disk))
+        with reader.shown(of.argv) as shown:
+            return _compared(shown, target.pieces(found, disk), of.digests, progress)
     except errors.Unsupported:
         raise
     except (errors.ImageError, errors.BadAnswer, errors.NotFound, errors.OperationFailed) as exc:
         return exc.text
 
 
-def _check(path: str) -> None:
-    argv = ["qemu-img", "check", "-q", "-f", "qcow2", path]
-    tools.run(argv, f"check {path}", errors.ImageError, timeout_s=None, good=(0, _LEAKED))
+def _check(of: Layers) -> None:
+    argv = ["qemu-img", "check", "-q", *of.argv]
+    tools.run(argv, f"check {of.paths[0]}", errors.ImageError, timeout_s=None, good=(0, _LEAKED))
 
 
-def _compared(shown: Reader, pieces: Iterable[Piece], progress: _Progress) -> str | None:
+def _compared(
+    shown: Reader, pieces: Iterable[Piece], key: bytes | None, progress: _Progress
+) -> str | None:
     """Where a disk first is another than it was."""
     for one in pieces:
-        if not _is_same(shown, one):
+        if not _is_same(shown, one, key):
             return f"the {one.length_bytes} bytes at {one.offset_bytes} are others than were read"
         progress.at(one.end_bytes)
     return None
 
 
-def _is_same(shown: Reader, piece: Piece) -> bool:
+def _is_same(shown: Reader, piece: Piece, key: bytes | None) -> bool:
     if piece.sha256 != ZERO:
-        return piece.is_of(shown.read(piece.offset_bytes, piece.length_bytes))
+        return piece.is_of(shown.read(piece.offset_bytes, piece.length_bytes), key)
     at = piece.offset_bytes
     while at < piece.end_bytes:
         length = min(reader.MOST_BYTES, piece.end_bytes - at)
@@ -118,15 +121,15 @@ def _is_same(shown: Reader, piece: Piece) -> bool:
     return True
 
 
-def _nothing_beyond(path: str, disk: BackupDisk, pieces: Iterable[Piece]) -> None:
+def _nothing_beyond(of: Layers, disk: BackupDisk, pieces: Iterable[Piece]) -> None:
     """Raises ImageError where an overlay's own file has something that is in none of its pieces.
 
     A piece that begins or ends within a cluster has all of it in the file.
     """
-    cluster = _cluster(path)
+    cluster = _cluster(of.paths[0])
     covered = _clusters(pieces, cluster)
     have = next(covered, None)
-    for begin, end in _own(path, disk.size_bytes):
+    for begin, end in _own(of, disk.size_bytes):
         at = begin
         while at < end:
             while have is not None and have[1] <= at:
@@ -142,12 +145,12 @@ def _clusters(pieces: Iterable[Piece], cluster: int) -> Iterator[tuple[int, int]
         yield one.offset_bytes // cluster * cluster, -(-one.end_bytes // cluster) * cluster
 
 
-def _own(path: str, size_bytes: int) -> Iterator[tuple[int, int]]:
+def _own(of: Layers, size_bytes: int) -> Iterator[tuple[int, int]]:
     """(begin, end) of what a file itself has, not what it stands on."""
     for begin in range(0, size_bytes, _MAPPED):
-        argv = ["qemu-img", "map", "-f", "qcow2", "--output=json", f"--start-offset={begin}"]
-        argv += [f"--max-length={_MAPPED}", path]
-        said = tools.run(argv, f"look into {path}", errors.ImageError, timeout_s=None)
+        argv = ["qemu-img", "map", "--output=json", f"--start-offset={begin}"]
+        argv += [f"--max-length={_MAPPED}", *of.argv]
+        said = tools.run(argv, f"look into {of.paths[0]}", errors.ImageError, timeout_s=None)
         for one in json.loads(said):
             if one["depth"] == 0 and one.get("present", True):
                 yield one["start"], one["start"] + one["length"]

@@ -99,7 +99,8 @@ class Backup:
             why = "; ".join(f"{disk}: {why}" for disk, why in look.skipped.items())
             raise errors.InvalidInput(f"{self.name} has no disk to back up: {why or 'none at all'}")
         asked = {"folder": target.folder, "host": host, "look": said,
-                 "whole": self.whole, "chain": target.chain, "mounted": target.mounted}  # fmt: skip
+                 "whole": self.whole, "chain": target.chain, "mounted": target.mounted,
+                 "key": target.key}  # fmt: skip
         plan = BackupPlan.from_answer(self.fleet.one(machine, "virt.backup_plan", asked), machine)
         self._refuse_another(target, host, look, plan)
         return _Planned(host, machine, look, plan)
@@ -166,7 +167,7 @@ class Backup:
             "folder": target.folder, "mounted": target.mounted, "name": self.name,
             "ident": found.plan.ident,
             "host": found.host, "serving": serving, "by": self.by,
-            "bandwidth": target.bandwidth_mib_s,
+            "bandwidth": target.bandwidth_mib_s, "key": target.key,
         }  # fmt: skip
         watch = (f"salt/virt/backup/{self.name}/", self._watch)
         said = self.fleet.one(found.machine, "virt.backup_pull", asked, long=True, watch=watch)

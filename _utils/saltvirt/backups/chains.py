@@ -84,13 +84,20 @@ class _Base:
     disk: BackupDisk
 
 
-def plan(guest: GuestSeen, stock: Stock, chain: int = CHAIN, whole: bool = False) -> list[DiskPlan]:
+def plan(
+    guest: GuestSeen,
+    stock: Stock,
+    chain: int = CHAIN,
+    whole: bool = False,
+    key: str | None = None,
+) -> list[DiskPlan]:
     """How each disk of the guest is to be taken, in the order of the guest's.
 
     stock: what this target has of it: increments are a target's own. chain: so many backups at
-    most stand on each other, the whole one among them. whole: all are asked for so.
+    most stand on each other, the whole one among them. whole: all are asked for so. key: with
+    which they are to be encrypted, as a record has it.
     """
-    return [_disk(one, guest, stock, chain, whole) for one in guest.disks]
+    return [_disk(one, guest, stock, chain, whole, key) for one in guest.disks]
 
 
 def checkpoint(ident: str) -> str:
@@ -113,12 +120,15 @@ def unneeded(checkpoints: Iterable[str], lasts: Iterable[Stock]) -> list[str]:
     return [one for one in checkpoints if one.startswith(PREFIX) and one not in needed]
 
 
-def _disk(disk: DiskSeen, guest: GuestSeen, stock: Stock, chain: int, whole: bool) -> DiskPlan:
+def _disk(
+    disk: DiskSeen, guest: GuestSeen, stock: Stock, chain: int, whole: bool, key: str | None
+) -> DiskPlan:
     base, reason = _base(disk, stock)
     if whole:
         base, reason = None, "it was asked for"
     if base is not None:
-        reason = next(_reasons(disk, guest, stock, base, chain), None)
+        reason = _sealed(base.disk.key, key)
+        reason = reason or next(_reasons(disk, guest, stock, base, chain), None)
     if base is None or reason is not None:
         return DiskPlan(disk.target, reason=reason, image=disk.image)
     return DiskPlan(disk.target, parent=base.ident, since=base.disk.checkpoint)
@@ -166,6 +176,14 @@ def _reasons(
         yield "chains of increments are switched off"
     elif length >= chain:
         yield f"{length} backups stand on each other, at most {chain} may"
+
+
+def _sealed(before: str | None, now: str | None) -> str | None:
+    """Why it cannot stand on what was encrypted otherwise."""
+    if before == now:
+        return None
+    words = [f"encrypted by the key {one}" if one else "not encrypted" for one in (before, now)]
+    return f"the last backup of it is {words[0]}, this one is {words[1]}"
 
 
 def _is_same(base: _Base, disk: DiskSeen, guest: GuestSeen) -> bool:

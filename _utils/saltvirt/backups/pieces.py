@@ -1,13 +1,15 @@
 """The digests of what was read of a disk, piece by piece: ``OFFSET LENGTH SHA256`` a line.
 
 A piece is what the guest would read there; ``zero`` in the digest's place says that it is nothing
-but zeros. The pieces of a disk that was taken whole are all of it, but for one that stands on an
-image; those of an increment are what had changed. They stand in order and do not overlap.
+but zeros. Of a disk that is encrypted the digest is HMAC-SHA-256. The pieces of a disk that was
+taken whole are all of it, but for one that stands on an image; those of an increment are what had
+changed. They stand in order and do not overlap.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -40,18 +42,25 @@ class Piece:
         """As it stands in the file."""
         return f"{self.offset_bytes} {self.length_bytes} {self.sha256}\n".encode("ascii")
 
-    def is_of(self, data: bytes) -> bool:
-        """Are these its bytes?"""
+    def is_of(self, data: bytes, key: bytes | None = None) -> bool:
+        """Are these its bytes? key: of the digests."""
         if len(data) != self.length_bytes:
             return False
         if self.sha256 == ZERO:
             return not any(data)
-        return hashlib.sha256(data).hexdigest() == self.sha256
+        return _digest(data, key) == self.sha256
 
 
-def of(offset_bytes: int, data: bytes) -> Piece:
-    """The piece of bytes that were read, at most MOST_BYTES of them."""
-    return Piece(offset_bytes, len(data), hashlib.sha256(data).hexdigest())
+def of(offset_bytes: int, data: bytes, key: bytes | None = None) -> Piece:
+    """The piece of bytes that were read, at most MOST_BYTES of them. key: of the digests of a disk
+    that is encrypted: by a plain digest it could be tried out what is in a piece."""
+    return Piece(offset_bytes, len(data), _digest(data, key))
+
+
+def _digest(data: bytes, key: bytes | None) -> str:
+    if key is None:
+        return hashlib.sha256(data).hexdigest()
+    return hmac.new(key, data, hashlib.sha256).hexdigest()
 
 
 def zeros(offset_bytes: int, length_bytes: int) -> Piece:

@@ -16,7 +16,8 @@ from saltvirt.settings import Get
 MOST_CHAIN = 100
 MOST_KEPT = 10_000
 _NAME = re.compile("[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
-_TARGET_KEYS = ("host", "folder", "mounted", "retention", "chain", "at_once", "bandwidth")
+_KEY = re.compile("[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+_TARGET_KEYS = ("host", "folder", "mounted", "retention", "chain", "at_once", "bandwidth", "key")
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class TargetPolicy:
     mount the same file system. mounted: the folder has to be a mount point, so that
     nothing is written below it while its file system is missing. chain: so many backups at most
     stand on each other. at_once: so many backups at most are written there at a time.
-    bandwidth_mib_s: of one backup; None: as fast as it goes.
+    bandwidth_mib_s: of one backup; None: as fast as it goes. key: the name of that with which its
+    machine encrypts the disks; None: it does not.
     """
 
     name: str
@@ -38,6 +40,7 @@ class TargetPolicy:
     chain: int = CHAIN
     at_once: int = 4
     bandwidth_mib_s: int | None = None
+    key: str | None = None
 
     def machine(self, host: str) -> str:
         """The minion that writes the backups of a hypervisor's guests there."""
@@ -114,7 +117,21 @@ def _target(name: object, told: object, common: Mapping[str, Any]) -> TargetPoli
         chain=settings.integer(get, f"{where}:chain", common["chain"], MOST_CHAIN),
         at_once=settings.integer(get, f"{where}:at_once", common["at_once"]),
         bandwidth_mib_s=settings.integer(get, f"{where}:bandwidth", common["bandwidth"]),
+        key=_key(get, where),
     )
+
+
+def _key(get: Get, where: str) -> str | None:
+    name = settings.text(get, f"{where}:key")
+    if name is None:
+        return None
+    if not _KEY.fullmatch(name):
+        raise settings.wrong(f"{where}:key", name, "letters, digits, '-' and '_'")
+    if settings.text(get, f"{where}:host") is None:
+        raise InvalidInput(
+            f"virt:{where}:key needs host: without one each hypervisor would have to keep the key"
+        )
+    return name
 
 
 def retention(told: object) -> Retention:

@@ -19,7 +19,7 @@ from saltvirt import errors, names
 from saltvirt.backups import ident
 from saltvirt.errors import BadAnswer
 from saltvirt.units import shown
-from saltvirt.wire import Fact
+from saltvirt.wire import Fact, seldom
 
 FORMAT = 1
 FILE = "record.json"
@@ -37,6 +37,7 @@ RAW, QCOW2 = "raw", "qcow2"
 _UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _SHA256 = re.compile("[0-9a-f]{64}")
 _TARGET = re.compile("[A-Za-z][A-Za-z0-9]{0,31}")
+_KEY = re.compile("([A-Za-z0-9][A-Za-z0-9_-]{0,62})[.]([0-9a-f]{16})")
 _CHECKPOINT = re.compile("[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _MINION = re.compile(r"[^/\x00-\x20\x7f]{1,255}")
 _LINE = re.compile("[^\\x00-\\x1f\\x7f-\\x9f\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]{0,1000}")
@@ -67,7 +68,8 @@ class BackupDisk(Fact):
     named as its source. pieces_sha256: of the file with the digests of its pieces. parent: the
     backup that its file is an overlay on; None: it was taken whole. reason: why it was.
     checkpoint: libvirt's, from which the next increment can be had; None: of none.
-    image: what a whole one stands on. stored_bytes: the length of its file.
+    image: what a whole one stands on. stored_bytes: the length of its file. key: with which it is
+    encrypted, as `key_name` has it; None: it is not.
     """
 
     target: str
@@ -79,6 +81,7 @@ class BackupDisk(Fact):
     checkpoint: str | None = None
     image: Image | None = None
     stored_bytes: int = 0
+    key: str | None = seldom(None)
 
     @property
     def file(self) -> str:
@@ -142,6 +145,13 @@ def pieces_file(target: str) -> str:
 def is_uuid(text: object) -> bool:
     """Is it a UUID as libvirt writes it?"""
     return isinstance(text, str) and _UUID.fullmatch(text) is not None
+
+
+def key_name(told: str) -> str | None:
+    """The name of a key, of ``NAME.MARK`` as a record has it; None where that is none. The mark
+    tells it from another key of that name."""
+    match = _KEY.fullmatch(told)
+    return match[1] if match else None
 
 
 def is_sha256(text: object) -> bool:
@@ -221,6 +231,8 @@ def check(record: Record, whose: str) -> None:
         raise BadAnswer(f"{whose}: it has more than {MOST_DISKS} disks")
     for disk in record.disks:
         _check_disk(disk, record.ident, whose)
+    if len({disk.key for disk in record.disks}) > 1:
+        raise BadAnswer(f"{whose}: its disks are not encrypted by one key")
     # a file system that knows no letter's case would have one file of two disks
     for target, times in Counter(disk.target.lower() for disk in record.disks).items():
         if times > 1:
@@ -236,6 +248,7 @@ def _check_disk(disk: BackupDisk, of: str, whose: str) -> None:
         "parent": disk.parent is None or (ident.is_ident(disk.parent) and _before(disk.parent, of)),
         "reason": _is_reason(disk),
         "checkpoint": disk.checkpoint is None or _CHECKPOINT.fullmatch(disk.checkpoint),
+        "key": disk.key is None or (disk.image is None and key_name(disk.key)),
         "image": disk.image is None or (disk.parent is None and _is_image(disk.image)),
     }
     for key, good in wanted.items():

@@ -23,6 +23,7 @@ _EXT_DATA_FILE = 0x44415441
 _INCOMPATIBLE_DATA_FILE = 1 << 2
 _INCOMPATIBLE_CORRUPT = 1 << 1
 _AUTOCLEAR_BITMAPS = 1 << 0
+_LUKS = 2  # of qcow2's ways to encrypt
 _LONGEST_NAME = 1023  # QEMU's own limit
 _HEAD = 128 * 1024  # past the superblock of btrfs, the farthest signature
 _VMDK_HEADER = 512
@@ -73,6 +74,7 @@ class Header:
     snapshots: int = 0
     bitmaps: bool = False
     encrypted: bool = False
+    luks: bool = False
     corrupt: bool = False
 
 
@@ -124,6 +126,7 @@ def _qcow2(head: bytes, path: str) -> Header:
         snapshots=struct.unpack_from(">I", head, 60)[0],
         bitmaps=bool(autoclear & _AUTOCLEAR_BITMAPS),
         encrypted=bool(crypt),
+        luks=crypt == _LUKS,
         corrupt=bool(features & _INCOMPATIBLE_CORRUPT),
     )
 

@@ -60,11 +60,13 @@ def quote(text: str) -> str:
 
 @dataclass(frozen=True)
 class Added:
-    """A disk of the appliance. read_only: what is written there goes to a file of libguestfs'."""
+    """A disk of the appliance. read_only: what is written there goes to a file of libguestfs'.
+    socket: path is the name of an export of the NBD server there."""
 
     path: str
     format: str
     read_only: bool = False
+    socket: str | None = None
 
 
 class Session:
@@ -321,6 +323,8 @@ def launched(
         with Session(software_only, scratch) as session:
             for disk in disks:
                 how = ["readonly:true"] if disk.read_only else []
+                if disk.socket:
+                    how += ["protocol:nbd", f"server:unix:{disk.socket}"]
                 session.run("add", disk.path, f"format:{disk.format}", *how)
             if network:
                 session.run("set-network", "true")

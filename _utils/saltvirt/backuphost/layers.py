@@ -1,0 +1,70 @@
+"""A disk of a backup with all that it stands on, as QEMU's tools are told of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from saltvirt.backuphost import daemon, keyfile
+from saltvirt.backuphost.keyfile import Key
+from saltvirt.backuphost.target import Target
+from saltvirt.backups import record
+from saltvirt.backups.record import BackupDisk, Record
+
+
+@dataclass(frozen=True)
+class Layers:
+    """paths: of its own file, and of those below it. key: with which all of them are encrypted;
+    None: they are not."""
+
+    paths: tuple[str, ...]
+    key: Key | None = None
+
+    @property
+    def argv(self) -> list[str]:
+        """How a tool is told of it, with the key where it needs one."""
+        return named(self.paths[0], len(self.paths), self.key)
+
+    @property
+    def digests(self) -> bytes | None:
+        """With what the digests of its pieces are made. Raises NoKey."""
+        return self.key.digests() if self.key else None
+
+    def shown(self, export: str) -> daemon.Shown:
+        """As the storage daemon is to show it."""
+        below = _node(self.paths[1:]) if self.key else None
+        crypt = _crypt() if self.key else None
+        secret = self.key.object if self.key else None
+        return daemon.Shown(self.paths[0], record.QCOW2, export, None, secret, crypt, below)
+
+
+def of(target: Target, found: Record, disk: BackupDisk) -> Layers:
+    """Those of a disk of a backup. Raises BadAnswer, ImageError, NotFound where a file is not what
+    its record says, NoKey."""
+    paths = target.fitting(found, disk)
+    return Layers(tuple(paths), keyfile.of_record(disk.key) if disk.key else None)
+
+
+def named(path: str, layers: int, key: Key | None) -> list[str]:
+    """How a tool is told of a qcow2. layers: so many files it is, itself among them."""
+    if key is None:
+        return ["-f", record.QCOW2, path]
+    told = f"driver={record.QCOW2},file.filename={path.replace(',', ',,')}"
+    for number in range(layers):
+        told += f",{'backing.' * number}encrypt.key-secret={keyfile.ID}"
+    return ["--object", key.object, "--image-opts", told]
+
+
+def _node(paths: tuple[str, ...]) -> dict[str, Any] | None:
+    """What is below, each with its key: QEMU would open it by its name alone, and without."""
+    if not paths:
+        return None
+    return {
+        "driver": record.QCOW2, "read-only": True, "encrypt": _crypt(),
+        "file": {"driver": "file", "filename": paths[0], "read-only": True},
+        "backing": _node(paths[1:]),
+    }  # fmt: skip
+
+
+def _crypt() -> dict[str, str]:
+    return {"format": keyfile.LUKS, "key-secret": keyfile.ID}

@@ -1,0 +1,93 @@
+"""A disk of a guest that is off, backed up as in a cloud: shown over TLS to one reader, and read by
+the program that the distribution's Python runs."""
+
+import contextlib
+import os
+from pathlib import Path
+
+from saltvirt.backuphost import daemon, receive, relay
+from saltvirt.backuphost import target as targets
+from saltvirt.backups import chains
+from saltvirt.backups.answers import GuestLook, LookedDisk, ServedDisk, Serving
+from saltvirt.pki.common import certs
+from saltvirt.pki.host import own_pair
+from tests.functional.backed_up import MIB, UUID, XML, qemu_img, qemu_io
+
+HOST = "127.0.0.1"
+SIZE = 8 * MIB
+LIBRARY = str(Path(daemon.__file__).parent.parent)
+HAS_LIBNBD = bool(list(Path("/usr/lib/python3/dist-packages").glob("nbd.py"))) and os.path.exists(
+    "/usr/bin/qemu-storage-daemon"
+)
+
+
+class Pulled:
+    """The disk, in a folder; its backups are in another."""
+
+    def __init__(self, folder, target):
+        target.mkdir(mode=0o700, exist_ok=True)
+        self.target = targets.Target(str(target))
+        self.disk, self._inner = folder / "disk.qcow2", str(folder / "nbd")
+        self.reader = own_pair.kept(str(folder / "reader"), "reader")
+        self.now, self.images, self.bitmaps = bytearray(SIZE), {}, {}
+        qemu_img("create", "-q", "-f", "qcow2", str(self.disk), str(SIZE))
+
+    def write(self, offset, data, byte=None):
+        """Writes data, or so many bytes of one."""
+        if byte is None:
+            source = self.disk.with_suffix(".in")
+            source.write_bytes(data)
+            qemu_io(self.disk, f"write -q -s {source} {offset} {len(data)}")
+        else:
+            data = bytes([byte]) * data
+            qemu_io(self.disk, f"write -q -P {byte} {offset} {len(data)}")
+        self.now[offset : offset + len(data)] = data
+
+    def look(self):
+        """What virt.backup_look would say."""
+        disk = LookedDisk("vda", SIZE, "file /srv/web1.qcow2", "qcow2", dict(self.bitmaps))
+        return GuestLook(UUID, False, (disk,), tuple(self.bitmaps), {}, "web1")
+
+    def plan(self, key=None):
+        """What virt.backup_plan would say."""
+        return receive.planned(self.target, "hv1", self.look(), key=key)
+
+    @contextlib.contextmanager
+    def shown(self, bitmap=None):
+        """The port of what is shown, and its authority."""
+        server = daemon.begin([daemon.Shown(str(self.disk), "qcow2", "vda", bitmap)], self._inner)
+        pair = own_pair.made(HOST, certs.SERVER)
+        who = relay.Credentials(
+            pair.authority, pair.certificate, pair.key, self.reader.authority
+        )  # fmt: skip
+        door = relay.begin(relay.Door(HOST, 21809, 200, who), self._inner)
+        try:
+            yield door.port, pair.authority
+        finally:
+            door.end()
+            server.end()
+
+    def back_up(self, key=None):
+        """Makes one: its name, and the disk's plan."""
+        planned = self.plan(key)
+        [plan] = planned.disks
+        with self.shown(plan.since) as (port, authority):
+            disk = ServedDisk(
+                "vda", SIZE, "file /srv/web1.qcow2", "vda",
+                (f"qemu:dirty-bitmap:{plan.since}",) if plan.since else (),
+                plan.parent, plan.reason, chains.checkpoint(planned.ident),
+            )  # fmt: skip
+            serving = Serving(UUID, HOST, port, "stopped", XML, (disk,), authority)
+            made = self.receive(planned.ident, serving, key)
+        for name in self.bitmaps:
+            qemu_img("bitmap", "--remove", str(self.disk), name)
+        self.bitmaps = {chains.checkpoint(made.ident): chains.GOOD}
+        qemu_img("bitmap", "--add", str(self.disk), *self.bitmaps)
+        self.images[made.ident] = bytes(self.now)
+        return made.ident, plan
+
+    def receive(self, ident, serving, key=None, tell=lambda said: None):
+        """What virt.backup_pull does."""
+        told = receive.Told(ident, "web1", "hv1", "root", None, key)
+        with own_pair.trusting(self.reader, serving.authority, "serving") as folder:
+            return receive.receive(LIBRARY, self.target, told, serving, folder, tell)
