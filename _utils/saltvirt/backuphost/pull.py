@@ -11,9 +11,10 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -21,12 +22,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from saltvirt import errors
+from saltvirt import errors, places
 from saltvirt.backuphost import exports, keyfile, layers
 from saltvirt.backuphost.exports import DATA, ZEROS, Extent, Server
 from saltvirt.backuphost.keyfile import Key
 from saltvirt.backups import pieces, record
-from saltvirt.images import tools
+from saltvirt.images import locks, tools
 from saltvirt.units import human_bytes
 from saltvirt.wire import Fact
 
@@ -40,6 +41,12 @@ _BEGINS_S, _ENDS_S = 20, 600
 # beside the data: what a file system needs to stay usable, and the qcow2's own tables
 ROOM_BYTES = 64 * 1024**2
 _NOTHING = bytes(PIECE_BYTES)
+_SECTOR = 512
+# a host may be silent so long; and so long it may take to tell how much there is
+SILENT_S, LOOKS_S = 300, 3600
+_RUN = f"{places.RUN}/backups"
+
+Watch = Callable[[int], object]
 # a key of 256 bits is not guessed: it need not take seconds to open each file of a chain by it
 _QUICK = "encrypt.iter-time=10"
 
@@ -62,7 +69,8 @@ class PulledDisk(Fact):
 @dataclass(frozen=True)
 class Pull(Fact):
     """What is to be done. folder: where the files are made. bandwidth_mib_s: so much is read at
-    most; None: as fast as it goes. key: with which the files are encrypted."""
+    most; None: as fast as it goes. key: with which the files are encrypted. silent_s: the host may
+    be silent so long."""
 
     folder: str
     host: str
@@ -71,6 +79,7 @@ class Pull(Fact):
     disks: tuple[PulledDisk, ...]
     bandwidth_mib_s: int | None = None
     key: Key | None = None
+    silent_s: int = SILENT_S
 
     @property
     def server(self) -> Server:
@@ -90,12 +99,16 @@ class Written(Fact):
 
 @dataclass
 class _Progress:
-    """tell: called with a dict now and then. bandwidth_mib_s: who adds waits so long that no more
-    is read, from the first on."""
+    """total: so much is to be read, no more. tell: called with a dict now and then.
+    bandwidth_mib_s: who adds waits so long that no more is read, from the first on. folder: where
+    it goes. watch: see `pull`."""
 
     total: int
     tell: Callable[[dict[str, Any]], None]
     bandwidth_mib_s: int | None = None
+    folder: str = ""
+    watch: Watch = lambda _limit_s: None
+    silent_s: int = SILENT_S
     done: int = 0
     told: float = 0
     began: float | None = None
@@ -106,6 +119,9 @@ class _Progress:
         if self.began is None:
             self.began = now
         self.done += length
+        if self.done > self.total:
+            raise errors.OperationFailed("the host shows more data than it told of")
+        self.watch(self.silent_s)
         if self.bandwidth_mib_s:
             early = self.began + self.done / (self.bandwidth_mib_s * MIB) - now
             if early > 0:
@@ -113,24 +129,30 @@ class _Progress:
                 now += early
         if now - self.told > _TELL_S:
             self.told = now
+            if self.folder:
+                _room(self.folder, 0)
             self.tell({"done_bytes": self.done, "total_bytes": self.total})
 
 
-def pull(job: Pull, tell: Callable[[dict[str, Any]], None]) -> list[Written]:
-    """Reads them all, one after the other. Raises VirtError."""
-    total = sum(_amount(job, disk) for disk in job.disks)
+def pull(job: Pull, tell: Callable[[dict[str, Any]], None], watch: Watch) -> list[Written]:
+    """Reads them all, one after the other. watch: told within how many seconds it goes on, or this
+    process has to end, for no reading from a host has an end of its own; 0: as long as it takes.
+    Raises VirtError."""
+    total = sum(_amount(job, disk, watch) for disk in job.disks)
     _room(job.folder, total)
-    progress = _Progress(total, tell, job.bandwidth_mib_s)
+    progress = _Progress(total, tell, job.bandwidth_mib_s, job.folder, watch, job.silent_s)
     return [_disk(job, disk, progress) for disk in job.disks]
 
 
-def _amount(job: Pull, disk: PulledDisk) -> int:
+def _amount(job: Pull, disk: PulledDisk, watch: Watch) -> int:
     """How much data of a disk is to be read."""
+    watch(job.silent_s)
     with _connected(job.server, disk) as source:
         if source.get_size() != disk.size_bytes:
             raise errors.OperationFailed(
                 f"{disk.target} has {source.get_size()} bytes by now, it had {disk.size_bytes}"
             )
+        watch(LOOKS_S)
         found = exports.extents(source, disk.size_bytes, disk.contexts)
         return sum(one.length for one in found if one.kind == DATA)
 
@@ -158,12 +180,14 @@ def _connected(server: Server, disk: PulledDisk) -> Iterator[Any]:
 def _disk(job: Pull, disk: PulledDisk, progress: _Progress) -> Written:
     path = os.path.join(job.folder, record.disk_file(disk.target))
     key = job.key
+    progress.watch(0)
     _create(path, disk, key)
     named = layers.named(path, disk.layers, key)
     digest = hashlib.sha256()
     with open(os.path.join(job.folder, record.pieces_file(disk.target)), "wb") as told:
         with _served(path, named) as sink, contextlib.ExitStack() as stack:
             sources = [stack.enter_context(_connected(job.server, disk)) for _ in range(READERS)]
+            progress.watch(job.silent_s)
             digests = key.digests() if key else None
             copy = _Copy(sources, sink, disk.backing is not None, digests)
             moved = 0
@@ -172,6 +196,7 @@ def _disk(job: Pull, disk: PulledDisk, progress: _Progress) -> Written:
                 digest.update(piece.line)
                 moved += read
                 progress.add(read)
+            progress.watch(0)  # the host has nothing to do with what comes now
             sink.flush()
         told.flush()
         os.fsync(told.fileno())
@@ -233,6 +258,8 @@ class _Copy:
 def _cut(found: Iterable[Extent]) -> Iterator[Extent]:
     """Data in pieces, each within a grid of PIECE_BYTES."""
     for one in found:
+        if one.offset % _SECTOR:
+            raise errors.OperationFailed("the host tells of parts of sectors")
         if one.kind == ZEROS:
             yield one
             continue
@@ -248,7 +275,10 @@ def _served(path: str, named: list[str]) -> Iterator[Any]:
     """A connection to a qemu-nbd that writes to a qcow2; when the block ends, it has ended, too."""
     argv = ["qemu-nbd", "--cache=writeback", "--discard=unmap"]
     # not beside the file: the path of a socket has 107 bytes at most
-    with tempfile.TemporaryDirectory(prefix="salt-virt-") as folder:
+    folder, in_use = locks.private_folder(_RUN, "pull-")
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.close, in_use)
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
         socket = os.path.join(folder, "nbd")
         with _begun([*argv, f"--socket={socket}", *named]) as process:
             try:
@@ -312,7 +342,7 @@ def main(_words: list[str]) -> int:
     try:
         exports.require()
         job = Pull.from_answer(json.load(sys.stdin), "what is to be done")
-        done = pull(job, _say)
+        done = pull(job, _say, signal.alarm)
         _say({"done": [one.to_answer() for one in done]})
     except errors.VirtError as exc:
         _say({"error": exc.text})

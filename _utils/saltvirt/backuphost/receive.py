@@ -7,6 +7,7 @@ import json
 import os
 import re
 import secrets
+import signal
 import subprocess
 import tempfile
 import time
@@ -31,10 +32,14 @@ from saltvirt.backups.answers import (
 from saltvirt.backups.record import BackupDisk, Record
 from saltvirt.backups.stock import Backup, Stock
 from saltvirt.images import locks, tools
+from saltvirt.units import shown
 
 # the distribution's: its binding of libnbd is there
 PYTHON = "/usr/bin/python3"
 MODULE = "backuphost.pull"
+# of exports, bitmaps and hosts
+_SHOWN = re.compile("[A-Za-z0-9][A-Za-z0-9_.:-]{0,254}|:[0-9A-Fa-f:.]{1,64}")
+MOST_DISK_BYTES, MOST_CONTEXTS = 2**58, 64
 _VERSION = re.compile(r"qemu-img version (\S+)")
 
 Tell = Callable[[dict[str, Any]], None]
@@ -105,8 +110,9 @@ def receive(
     """Reads what is served; the backup that came of it. library: the folder of the package
     saltvirt. certificates: of `exports.Server`. tell: called with the program's progress.
 
-    Raises OperationFailed, and then there is no such backup.
+    Raises OperationFailed, BadAnswer, and then there is no such backup.
     """
+    _refuse_odd(backup, serving)
     with target.making(serving.uuid, backup.ident) as new:
         key = None if backup.key is None else keyfile.named(backup.key)
         limit = backup.bandwidth_mib_s
@@ -134,6 +140,26 @@ def receive(
     )
 
 
+def _refuse_odd(backup: Told, serving: Serving) -> None:
+    """What a hypervisor says of disks names files here: so nothing is begun, not even a file, by
+    what no record may have. Raises BadAnswer."""
+    nothing = "0" * 64
+    disks = tuple(
+        BackupDisk(one.target, one.size_bytes, one.source, nothing, one.parent, one.reason,
+                   one.checkpoint)
+        for one in serving.disks
+    )  # fmt: skip
+    about = (backup.ident, backup.guest, serving.uuid, now(), backup.by, backup.host)
+    told = Record(*about, serving.consistency, "0", nothing, disks)
+    record.check(told, f"what {backup.host} shows")
+    for one in serving.disks:
+        for text in (serving.host, one.export, *one.contexts):
+            if not _SHOWN.fullmatch(text):
+                raise errors.BadAnswer(f"what {backup.host} shows: {shown(text)} is no name there")
+        if one.size_bytes > MOST_DISK_BYTES or len(one.contexts) > MOST_CONTEXTS:
+            raise errors.BadAnswer(f"what {backup.host} shows: no disk is like {one.target}")
+
+
 def _pulled(
     library: str,
     new: NewBackup,
@@ -154,7 +180,7 @@ def _pulled(
         for one in serving.disks
     )  # fmt: skip
     where = (new.path, serving.host, serving.port, certificates)
-    job = pull.Pull(*where, disks, bandwidth_mib_s, key)
+    job = pull.Pull(*where, disks, bandwidth_mib_s, key, pull.SILENT_S)
     done = _run([PYTHON, program.kept(library, MODULE, locks.private(places.RUN))], job, tell)
     found = [pull.Written.from_answer(one, "the reading program") for one in done]
     return {one.target: one for one in found}
@@ -181,6 +207,8 @@ def _run(argv: list[str], job: pull.Pull, tell: Tell) -> list[Any]:
         finally:
             process.kill()
             process.wait()
+        if process.returncode == -signal.SIGALRM:
+            raise errors.OperationFailed(f"the host was silent for {pull.SILENT_S} s")
         log.seek(0)
         raise errors.OperationFailed(
             f"the program that reads the disks died: {tools.last_words(log.read())}"
