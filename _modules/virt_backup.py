@@ -3,6 +3,7 @@ Backups of guests: a hypervisor shows the disks of a guest as they are at one mo
 machine that has the target reads them from there. ``salt-run virt.backup`` does all of it.
 """
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import saltvirt
@@ -68,11 +69,14 @@ def backup_look(name, **kwargs):
         return look.look(conn, names.there(name)).to_answer()
 
 
-def backup_reader():
+def backup_reader(once=False):
     """
     The certificate that this machine shows where it reads a backup: its own, which nobody trusts
     whom the master did not tell to for one backup. It is made when it is first asked for; the key
     stays here, in ``/var/lib/salt-virt/backup-reader``.
+
+    :param once: True: another one, for one ``virt.backup_pull`` alone. So a hypervisor that is
+        read cannot lead this machine to what another one shows to it meanwhile
 
     :return: a dict: ``authority`` (in PEM)
 
@@ -82,7 +86,11 @@ def backup_reader():
 
         salt backup1 virt.backup_reader
     """
-    return BackupReader(_backup_pair().authority).to_answer()
+    pair = own_pair.once(_ONCE, "backup-reader") if once else _backup_pair()
+    return BackupReader(pair.authority).to_answer()
+
+
+_ONCE = f"{places.STATE}/backup-readers"
 
 
 def _backup_pair():
@@ -217,7 +225,8 @@ def _key(name):
 
 
 def backup_pull(
-    folder, name, ident, host, serving, by="root", mounted=False, bandwidth=None, key=None
+    folder, name, ident, host, serving, by="root", mounted=False, bandwidth=None, key=None,
+    reader=None,
 ):  # fmt: skip
     """
     Read the disks that a hypervisor shows (``virt.backup_begin``), by TLS with the certificate of
@@ -232,6 +241,8 @@ def backup_pull(
     :param mounted: True where the folder has to be a mount point
     :param bandwidth: so many MiB/s are read at most
     :param key: with which it is encrypted, as for ``virt.backup_plan``
+    :param reader: what ``virt.backup_reader`` with ``once`` said here; default: what it says
+        without
 
     :return: a dict: ``ident``, ``stored_bytes`` (the length of its files), ``moved_bytes`` (so much
         was read), ``checkpoints``
@@ -254,7 +265,11 @@ def backup_pull(
     )  # fmt: skip
     library, target = next(iter(saltvirt.__path__)), receive.opened(folder, bool(mounted))
     teller = _backup_teller(guest)
-    with own_pair.trusting(_backup_pair(), found.authority, "serving: authority") as mine:
+    with contextlib.ExitStack() as stack:
+        pair = _backup_pair() if reader is None else None
+        pair = pair or stack.enter_context(own_pair.taken(_ONCE, reader, "reader"))
+        trusted = own_pair.trusting(pair, found.authority, "serving: authority")
+        mine = stack.enter_context(trusted)
         return receive.receive(library, target, told, found, mine, teller).to_answer()
 
 

@@ -141,7 +141,7 @@ class Backup:
         )
         kept = self._needed_elsewhere(target, found)
         reader = BackupReader.from_answer(
-            self.fleet.one(found.machine, "virt.backup_reader", {}), found.machine
+            self.fleet.one(found.machine, "virt.backup_reader", {"once": True}), found.machine
         )
         asked = {
             "name": self.name, "ident": ident, "reader": reader.authority,
@@ -152,7 +152,7 @@ class Backup:
             serving = Serving.from_answer(said, found.host)
             if serving.uuid != found.look.uuid:
                 raise errors.BadAnswer(f"{found.host} shows another guest than it told of")
-            made = self._pulled(target, found, said)
+            made = self._pulled(target, found, said, reader.authority)
         except BaseException as exc:
             why = self._ended(found, False, ())
             if why and isinstance(exc, errors.VirtError):
@@ -162,12 +162,15 @@ class Backup:
         left = self._settled(found, needed)
         return self._done(target, found, serving, made, left)
 
-    def _pulled(self, target: TargetPolicy, found: _Planned, serving: Any) -> BackupMade:
+    def _pulled(
+        self, target: TargetPolicy, found: _Planned, serving: Any, reader: str
+    ) -> BackupMade:
         asked = {
             "folder": target.folder, "mounted": target.mounted, "name": self.name,
             "ident": found.plan.ident,
             "host": found.host, "serving": serving, "by": self.by,
             "bandwidth": target.bandwidth_mib_s, "key": target.key,
+            "reader": reader,
         }  # fmt: skip
         watch = (f"salt/virt/backup/{self.name}/", self._watch)
         said = self.fleet.one(found.machine, "virt.backup_pull", asked, long=True, watch=watch)

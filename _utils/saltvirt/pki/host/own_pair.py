@@ -8,8 +8,11 @@ is forgotten at once. So nobody else can ever have a certificate of it.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import shutil
 import tempfile
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,15 +65,46 @@ def kept(folder: str, host: str) -> OwnPair:
         found = _read(where)
         if found is None:
             found = made(host, certs.CLIENT, KEPT_DAYS)
-            files.write_all(
-                files.New(where / name, text.encode())
-                for name, text in zip(
-                    (AUTHORITY, CERTIFICATE, KEY),
-                    (found.authority, found.certificate, found.key),
-                    strict=True,
-                )
-            )
+            _write(where, found)
         return found
+
+
+def once(folder: str, host: str) -> OwnPair:
+    """A client's for one conversation: who made it takes it by its authority. Those that nobody took
+    go when they are no longer valid. folder: root's alone. Raises PkiError."""
+    where, found = files.folder(folder), made(host, certs.CLIENT)
+    with files.locked(where / ".lock"):
+        for old in where.iterdir():
+            if old.is_dir() and time.time() - old.lstat().st_mtime > ONCE_DAYS * 86_400:
+                shutil.rmtree(old, ignore_errors=True)
+        _write(files.folder(where / _digest(found.authority)), found)
+    return found
+
+
+@contextlib.contextmanager
+def taken(folder: str, told: object, whose: str) -> Iterator[OwnPair]:
+    """The one of `once` with that authority, for the block; then nobody has it any more. Raises
+    InvalidInput where there is none."""
+    place = Path(folder) / _digest(authority(told, whose))
+    found = _read(place)
+    if found is None:
+        raise InvalidInput(f"{whose} is of no reader that was made here, or was used: begin again")
+    try:
+        yield found
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _write(folder: Path, pair: OwnPair) -> None:
+    texts = (pair.authority, pair.certificate, pair.key)
+    names = (AUTHORITY, CERTIFICATE, KEY)
+    files.write_all(
+        files.New(folder / name, text.encode()) for name, text in zip(names, texts, strict=True)
+    )
 
 
 def _read(folder: Path) -> OwnPair | None:
