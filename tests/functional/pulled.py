@@ -5,6 +5,7 @@ import contextlib
 import os
 from pathlib import Path
 
+from saltvirt import doors
 from saltvirt.backuphost import daemon, receive, relay
 from saltvirt.backuphost import target as targets
 from saltvirt.backups import chains
@@ -57,10 +58,10 @@ class Pulled:
         """The port of what is shown, and its authority."""
         server = daemon.begin([daemon.Shown(str(self.disk), "qcow2", "vda", bitmap)], self._inner)
         pair = own_pair.made(HOST, certs.SERVER)
-        who = relay.Credentials(
+        who = doors.Credentials(
             pair.authority, pair.certificate, pair.key, self.reader.authority
         )  # fmt: skip
-        door = relay.begin(relay.Door(HOST, 21809, 200, who), self._inner)
+        door = relay.begin(doors.Door(HOST, 21809, 200, who), self._inner)
         try:
             yield door.port, pair.authority
         finally:

@@ -70,8 +70,8 @@ def kept(folder: str, host: str) -> OwnPair:
 
 
 def once(folder: str, host: str) -> OwnPair:
-    """A client's for one conversation: who made it takes it by its authority. Those that nobody took
-    go when they are no longer valid. folder: root's alone. Raises PkiError."""
+    """A client's for one conversation: who made it takes it by its authority. Those that nobody
+    took go when they are no longer valid. folder: root's alone. Raises PkiError."""
     where, found = files.folder(folder), made(host, certs.CLIENT)
     with files.locked(where / ".lock"):
         for old in where.iterdir():
