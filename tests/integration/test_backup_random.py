@@ -32,6 +32,8 @@ FOUND = {
     "revert": [WRITE, backup(), step("snapshot", disk_only=False), MORE, backup(), step("revert")],
     "revert-off": [WRITE, backup(), STOP, step("snapshot", disk_only=False), MORE, backup(),
                    step("revert"), backup()],
+    # the socket of a process that was killed stayed when the guest got another name
+    "killed-renamed": [WRITE, STOP, backup(meanwhile=[{"verb": "keeper"}]), step("rename")],
 }  # fmt: skip
 
 

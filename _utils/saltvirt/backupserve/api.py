@@ -76,8 +76,7 @@ def end(conn: libvirt.virConnect, guest: str, told: EndRequest) -> ServingEnded:
     try:
         said = _spoken(guest, told)
     except OSError:
-        with Journal(guest).held() as journal:
-            keeper.recover(conn, journal)
+        clean(conn, guest)
         return ServingEnded(why=_why_ended(guest, told.ident))
     if "error" in said:
         raise errors.OperationFailed(said["error"])
@@ -88,6 +87,9 @@ def clean(conn: libvirt.virConnect, guest: str) -> None:
     """Ends what a process that died has begun. Raises OperationFailed where one is at work."""
     with Journal(guest).held() as journal:
         keeper.recover(conn, journal)
+        for path in (request.socket_of(guest), request.exports_of(guest)):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
 
 
 def _spoken(guest: str, told: EndRequest) -> dict[str, Any]:

@@ -1,0 +1,32 @@
+"""The end of a backup on its hypervisor when the process that kept the disks served was killed."""
+
+import os
+import socket
+
+import pytest
+
+pytest.importorskip("libvirt")
+
+import libvirt
+
+from saltvirt.backupserve import api, request
+from saltvirt.backupserve.request import EndRequest
+
+
+@pytest.mark.parametrize("end", ["told", "begun anew"])
+def test_what_a_process_that_was_killed_listened_on_is_gone(tmp_path, monkeypatch, end):
+    """Its guest may have another name by the next backup, and then nobody looks for it."""
+    monkeypatch.setattr(request, "RUN", str(tmp_path))
+    monkeypatch.setattr(request, "JOURNALS", str(tmp_path / "journals"))
+    for path in (request.socket_of("web1"), request.exports_of("web1"), request.socket_of("web2")):
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path)
+    conn = libvirt.open("test:///default")
+    if end == "told":
+        ended = api.end(conn, "web1", EndRequest("000001-20261123T155220Z-00000000", False))
+        assert "died" in ended.why
+    else:
+        api.clean(conn, "web1")
+    left = [name for name in os.listdir(tmp_path) if not name.endswith(".lock")]
+    assert left == [os.path.basename(request.socket_of("web2"))]
+    conn.close()
