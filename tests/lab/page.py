@@ -1,0 +1,104 @@
+"""The page in a lab: a minion of the master's own, salt-api, users, and a way in from outside."""
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+
+from tests.lab import config
+from tests.lab.sh import LabError
+
+PORT = 8000
+USERS = "/etc/salt/users"
+API = """\
+[Unit]
+Description=Salt's API
+After=salt-master.service
+[Service]
+Type=notify
+NotifyAccess=all
+ExecStart=/opt/salt/bin/salt-api
+[Install]
+WantedBy=multi-user.target
+"""
+# run in a machine's network, with a socket that listens outside of it
+THROUGH = """
+import socket, sys, threading
+listening, port = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
+
+def pour(source, sink):
+    try:
+        while data := source.recv(65536):
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
+    except OSError:
+        for one in (source, sink):
+            one.close()
+
+while True:
+    near, _ = listening.accept()
+    try:
+        far = socket.create_connection(("127.0.0.1", port))
+    except OSError:
+        near.close()
+        continue
+    for pair in ((near, far), (far, near)):
+        threading.Thread(target=pour, args=pair, daemon=True).start()
+"""
+
+
+def set_up(cloud, users, virt=None):
+    """The page by its formula, on the lab's master. users: name to password; each may call the
+    runner virt alone. virt: more of the master's ``virt``, such as ``rights``."""
+    settings = {
+        "rest_cherrypy": {
+            "port": PORT, "host": "127.0.0.1", "ssl_crt": "/etc/salt/api.crt",
+            "ssl_key": "/etc/salt/api.key",
+        },
+        "netapi_enable_clients": ["runner", "runner_async"],
+        "external_auth": {"file": {
+            "^filename": USERS, "^filetype": "text", "^hashtype": "plaintext",
+            **{name: [{"@runner": ["virt.*"]}] for name in users},
+        }},
+        **({"virt": virt} if virt else {}),
+    }  # fmt: skip
+    written = {
+        "/etc/salt/minion": config.MINION.format(name="master"),
+        "/etc/systemd/system/salt-api.service": API,
+        "/etc/salt/master.d/api.conf": json.dumps(settings),
+        USERS: "".join(f"{name}:{password}\n" for name, password in users.items()),
+    }  # fmt: skip
+    for path, text in written.items():
+        cloud.exec("master", ["sh", "-c", 'umask 077; cat > "$1"', "-", path], input=text)
+    cloud.exec("master", """
+        chmod 644 /etc/systemd/system/salt-api.service
+        openssl req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=master \\
+            -keyout /etc/salt/api.key -out /etc/salt/api.crt
+        systemctl daemon-reload
+        systemctl restart salt-master
+        systemctl --no-block restart salt-minion
+        for try in $(seq 60); do
+            salt-key -ya master >/dev/null 2>&1
+            salt -t 5 --out=txt master test.ping | grep -q True && exit 0
+            sleep 1
+        done
+        exit 1
+    """)  # fmt: skip
+    done = cloud.exec("master", "salt -t 120 --out=json master state.apply virt.page", check=False)
+    if done.returncode:
+        raise LabError(f"virt.page: {done.stdout}{done.stderr}")
+
+
+@contextlib.contextmanager
+def reached(cloud):
+    """The page's address on this machine's loopback, which leads into the lab."""
+    leader = cloud.machine("master").leader()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        number = str(listening.fileno())
+        argv = ["nsenter", "-t", str(leader), "-n", sys.executable, "-c", THROUGH, number]
+        with subprocess.Popen([*argv, str(PORT)], pass_fds=[listening.fileno()]) as way:
+            try:
+                yield f"https://127.0.0.1:{listening.getsockname()[1]}"
+            finally:
+                way.kill()
