@@ -30,6 +30,8 @@ UNIT = "tests/unit"
 # what decides on deletion, on trust, or which host runs a guest → the tests beside the unit tests
 DELETION = {
     "backupmaster.aside": (),
+    "backupmaster.due": (),
+    "backups.age": (),
     "backups.ident": (),
     "backups.marks": (),
     "backups.pieces": (),

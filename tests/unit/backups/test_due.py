@@ -145,3 +145,23 @@ def test_the_target_where_it_would_be_made_has_to_answer(cloud):
 def test_what_is_wrong_is_said(cloud, wrong, words):
     with pytest.raises(errors.InvalidInput, match=words):
         cloud.due(**wrong)
+
+
+def test_all_that_is_asked_for_is_read(cloud):
+    for guests in (["web1", 7], ["web1", None], 7):
+        with pytest.raises(errors.InvalidInput, match="a pattern of names or a list of them"):
+            cloud.due(guests)
+    assert cloud.due(["web1", "web2"], at_once=2).asked.at_once == 2
+    assert cloud.due(at_once=10**6).asked.at_once == due._MOST_AT_ONCE
+
+
+def test_where_all_are_young_or_a_host_is_silent_there_is_something_to_say(cloud):
+    cloud.guests, cloud.listed = ["web1"], {"vault": [backup("2025-11-23T15:00:00Z")]}
+    [well] = cloud.due().check().parts
+    assert well.nothing and well.comment.endswith("1.0 hours old")
+    cloud.silent = {"hv2": "it is silent"}
+    [silent] = cloud.due("db*").check().parts
+    assert silent.about == "hv2"
+    cloud.silent = {}
+    with pytest.raises(errors.NotFound, match=r"there is no guest db\*"):
+        cloud.due("db*").check()

@@ -1,0 +1,27 @@
+"""Which backup of a guest is the newest good one."""
+
+from saltvirt.backups import age
+from saltvirt.backups.answers import ListedBackup
+
+NOW_S = age.seconds("2026-11-23T12:00:00Z")
+
+
+def listed(ident, when, **other):
+    return ListedBackup(ident, when, "hv1", "web1", **{"uuid": "u", **other})
+
+
+def test_the_newest_good_one_of_that_guest_counts():
+    old, new = listed("a", "2026-11-21T12:00:00Z"), listed("b", "2026-11-22T12:00:00Z")
+    others = [
+        listed("c", "2026-11-23T11:00:00Z", uuid="another"),
+        listed("d", "2026-11-23T11:00:00Z", wrong="torn"),
+        listed("e", "2026-11-23T12:00:01Z"), listed("f", "yesterday"), listed("g", None),
+    ]  # fmt: skip
+    for several in ([old, new, *others], [*others, new, old]):
+        assert age.newest(several, "u", NOW_S) == (86400, new)
+    assert age.newest(others, "u", NOW_S) is None
+
+
+def test_one_of_this_very_second_counts():
+    now = listed("a", "2026-11-23T12:00:00Z")
+    assert age.newest([now], "u", NOW_S) == (0, now)
