@@ -167,12 +167,12 @@ def screen(vm_, width=480, screen=0, **kwargs):
 
 def reach(vm_, kind, caller, screen=0, force=False, **kwargs):
     """
-    Let one caller reach a running guest's display or serial port: a process of its own waits for
-    him for 40 s at a port of this host, by TLS, and ends with him. ``salt-run virt.ticket`` does
-    all of it.
+    Let one caller reach a running guest's display, serial port or agent: a process of its own
+    waits for him for 40 s at a port of this host, by TLS, and ends with him. ``salt-run
+    virt.ticket``, ``virt.console`` and ``virt.exec`` do all of it.
 
     :param vm_: name of the domain
-    :param kind: ``display`` or ``serial``
+    :param kind: ``display``, ``serial`` or ``agent``
     :param caller: the certificate of the authority whose one client alone is let in, in PEM
     :param screen: number of the display
     :param force: take the serial port from whoever has it
@@ -180,7 +180,7 @@ def reach(vm_, kind, caller, screen=0, force=False, **kwargs):
 
     :return: a dict: ``uuid`` (of the guest that he reaches, whatever gets its name meanwhile),
         ``kind``, ``port``, ``authority`` (in PEM: of the certificate that is shown to him, made for
-        this one caller), ``type`` (``vnc``, ``spice``, ``pty`` …)
+        this one caller), ``type`` (``vnc``, ``spice``, ``pty``, ``agent`` …)
 
     :raises OperationFailed: the guest is off, or has no such thing, or all ports are in use
 
@@ -195,7 +195,7 @@ def reach(vm_, kind, caller, screen=0, force=False, **kwargs):
     connection.require_binding()
     get = __salt__["config.get"]
     number = values.number(0, 2**31)(screen, "screen")
-    asked = values.choice(*reaching.KINDS)(kind, "kind")
+    asked = values.choice(*reaching.KINDS, reaching.AGENT)(kind, "kind")
     told = own_pair.authority(caller, "caller")
     local = settings.connection(get, dict(kwargs))
     with _connect(kwargs) as conn:

@@ -42,7 +42,7 @@ def output(data, **kwargs):
     if not isinstance(data, dict):
         return _text(data, "\n")
     rows = {
-        _text(key): _text(value, "\n  ") if isinstance(value, str) else _seen(value)
+        _text(key): _text(value, "\n  ") if isinstance(value, str) else _row(value)
         for key, value in data.items()
         if key != "retcode"
     }
@@ -58,6 +58,13 @@ def _text(value, break_=" "):
     """What is shown of a value: text, on one line, or with lines that are told from ours."""
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
     return break_.join(_UNSEEN.sub(" ", line) for line in text.splitlines() or [""])
+
+
+def _row(value):
+    """What is known of one host or guest, as it is shown."""
+    if isinstance(value, dict) and {"stdout", "exit_code", "comment"} <= value.keys():
+        return {"comment": _printed(value), "result": value.get("result")}
+    return _seen(value)
 
 
 def _seen(data, levels=_LEVELS):
@@ -144,6 +151,15 @@ def _block(name, value):
         guests = _mapping(value["vm_info"])
         return "\n".join([name, *(_guest(name, guest, guests[guest]) for guest in guests)])
     return "\n".join([name, *_pairs(value)])
+
+
+def _printed(value):
+    """What a command in a guest has printed; and how it ended, where there is more to say."""
+    said = [value["stdout"], value.get("stderr")]
+    said = [text.expandtabs() for text in said if isinstance(text, str) and text]
+    if not said or value.get("result") is not True:
+        said.append(value["comment"])
+    return "\n".join(_text(text, "\n") for text in said)
 
 
 def _pairs(value):

@@ -323,6 +323,7 @@ NOT_RUN = {
     "docs/monitoring.md": "each is a verb that the tests of the lab call",
     "docs/networks.md": "integration/test_networks.py defines the same",
     "docs/orchestration.md": "integration/test_orch.py runs the same",
+    "docs/console.md": "functional/test_console.py and test_guest_agent.py do the same",
     "docs/reach.md": "functional/test_reach.py and test_page_console.py do the same",
     "docs/rights.md": "functional/test_rights.py and test_rights_master.py call the same",
     "docs/runbook.md": "each is a verb that the tests of the lab call",

@@ -61,6 +61,7 @@ TESTS = (
     "ovmf",
     "python3-libnbd",
     "qemu-block-extra",
+    "qemu-guest-agent",
     "restic",
     "swtpm",
     "swtpm-tools",

@@ -57,7 +57,7 @@ ALONE = (
     ("ha", "haagent", "hafence", "hamaster", "hatalk"),
     ("backuphost", "backupmaster", "backups", "backupserve", "xml/backup"),
     ("metrics", "metricserve", "metricshost", "metricsmaster"),
-    ("reachhost", "reachmaster"),
+    ("guestagent", "guesttalk", "newfile", "reachhost", "reachmaster"),
 )
 
 

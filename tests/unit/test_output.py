@@ -190,3 +190,22 @@ def test_a_log_has_plain_lines_and_not_the_passing_ones(output, terminal):
 def test_a_plan_is_its_sentence_and_its_table(output):
     plan = {"result": None, "comment": "two would move", "table": [["guest"], ["a"], ["b"]]}
     assert output({"hv1": plan}).splitlines() == ["two would move", "guest", "a", "b"]
+
+
+def test_what_a_command_in_a_guest_has_printed_is_shown_as_it_is(output):
+    told = {
+        "result": True, "comment": "web1 on hv1: exit code 0", "exit_code": 0, "stderr": "",
+        "stdout": "a\tb\n\x1b[2J  c\n",
+    }  # fmt: skip
+    assert output({"web1": told}) == "a       b\n [2J  c"
+    told |= {
+        "result": False,
+        "exit_code": 3,
+        "stderr": "no\n",
+        "comment": "web1 on hv1: exit code 3",
+    }
+    assert output({"web1": told, "retcode": 1}).splitlines() == [
+        "a       b", " [2J  c", "no", "web1 on hv1: exit code 3",
+    ]  # fmt: skip
+    told |= {"result": True, "stdout": "", "stderr": ""}
+    assert output({"web1": told}) == "web1 on hv1: exit code 3"

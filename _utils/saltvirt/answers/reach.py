@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from saltvirt.wire import Fact
 
-DISPLAY, SERIAL = "display", "serial"
+DISPLAY, SERIAL, AGENT = "display", "serial", "agent"
+# what a ticket can be for; a guest's agent is reached by the runner alone
 KINDS = (DISPLAY, SERIAL)
 # the name in the certificate of each hypervisor's door: no other one has the same authority
 DOOR = "salt-virt-reach"

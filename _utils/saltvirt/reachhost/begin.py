@@ -17,7 +17,7 @@ from saltvirt.answers import reach
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import lookup, stats
 from saltvirt.images import locks, tools
-from saltvirt.reachhost import relay
+from saltvirt.reachhost import agent, relay
 from saltvirt.reachhost.relay import RelayRequest
 
 RUN = f"{places.RUN}/reach"
@@ -31,6 +31,9 @@ def look(conn: libvirt.virConnect, name: str, kind: str, number: int = 0) -> tup
     tree = stats.tree(dom)
     if not dom.isActive():
         raise errors.OperationFailed(f"{name} is off: start it first")
+    if kind == reach.AGENT:
+        agent.require(dom, name)
+        return dom.UUIDString(), reach.AGENT
     if kind == reach.DISPLAY:
         found = [one.get("type") or "" for one in tree.iterfind("devices/graphics")]
         if number >= len(found):

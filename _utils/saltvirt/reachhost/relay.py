@@ -23,6 +23,7 @@ from saltvirt import doors, errors, settings
 from saltvirt.answers import reach
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
+from saltvirt.reachhost import agent, session
 from saltvirt.wire import Fact
 
 MODULE = "reachhost.relay"
@@ -33,6 +34,8 @@ WAIT_S = 40
 _STRANGERS = 16
 _HELLO_S = 10
 _CHUNK_BYTES = 64 * 1024
+# what a caller who is gone has left half in a guest is taken away
+_CLEANS_S = 120
 # the first line that the caller gets
 _OK, _NO = b"ok\n", "no "
 _FULL = "so many screens and serial ports are looked at from here"
@@ -40,8 +43,9 @@ _FULL = "so many screens and serial ports are looked at from here"
 
 @dataclass(frozen=True)
 class RelayRequest(Fact):
-    """uuid: of the guest. kind: of reach.KINDS. number: of the screen. force: a serial port is
-    taken from whom has it. uri, username, password: of libvirt. door: where, and for whom."""
+    """uuid: of the guest. kind: DISPLAY, SERIAL or AGENT of reach. number: of the screen. force: a
+    serial port is taken from whom has it. uri, username, password: of libvirt. door: where, and for
+    whom."""
 
     uuid: str
     kind: str
@@ -152,7 +156,7 @@ def _opened(asked: RelayRequest) -> Iterator[socket.socket]:
     local = settings.Connection(asked.uri, asked.username, asked.password)
     with connection.connect(local) as conn:
         dom = _running(conn, asked.uuid)
-        opened = _display if asked.kind == reach.DISPLAY else _serial
+        opened = {reach.DISPLAY: _display, reach.SERIAL: _serial, reach.AGENT: _agent}[asked.kind]
         with opened(conn, dom, asked) as found:
             yield found
 
@@ -218,3 +222,17 @@ def _serial(
             theirs.shutdown(socket.SHUT_RDWR)
         for one in threads:
             one.join(timeout=2)
+
+
+@contextlib.contextmanager
+def _agent(
+    _conn: libvirt.virConnect, dom: libvirt.virDomain, _asked: RelayRequest
+) -> Iterator[socket.socket]:
+    """That of a guest's agent: what the caller says is understood here, and never handed on."""
+    found = agent.of_domain(dom)
+    ours, theirs = socket.socketpair()
+    thread = threading.Thread(target=session.serve, args=(theirs, found), daemon=True)
+    thread.start()
+    with ours:
+        yield ours
+    thread.join(_CLEANS_S)

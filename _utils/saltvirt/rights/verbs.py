@@ -37,6 +37,8 @@ RULES = {
     "backup": _rule(GUEST, "name to whole test"),
     "display": _rule(GUEST, "name"), "screenshot": _rule(GUEST, "name width screen"),
     "ticket": _rule(GUEST, "name kind digest screen force"),
+    "console": _rule(GUEST, "name force escape"),
+    "exec": _rule(GUEST, "name cmd shell env timeout base64"),
     "purge": _rule(GUEST, "name delete_key test"), "rename": _rule(GUEST, "name new test"),
     "init": _rule(
         MAKING,
@@ -49,7 +51,7 @@ RULES = {
             "migrate_unfinished", "evacuate", "restore", "rebalance", "repair", "started",
             "backups", "backup_due", "backup_restore", "backup_confirm", "backup_undo",
             "backup_prune", "backup_verify", "backup_ls", "backup_get",
-            "metrics", "certs", "revoke", "rotate_ca",
+            "put", "get", "metrics", "certs", "revoke", "rotate_ca",
             "ha_enable", "ha_disable", "ha_ignore", "ha_move", "ha_setup", "ha_rule",
             "ha_arm", "ha_disarm", "ha_confirm_off", "ha_status", "ha_simulate", "fence", "own",
             "owners", "label",
@@ -64,7 +66,7 @@ SEEING = frozenset(verb for verb, rule in RULES.items() if rule.scope in (GUEST,
 _READ = frozenset({"list", "query", "where", "vm_info"})
 _USE = _READ | {
     "start", "shutdown", "stop", "force_off", "pause", "resume", "reset", "snapshot", "revert",
-    "delete_snapshots", "backup", "display", "screenshot", "ticket",
+    "delete_snapshots", "backup", "display", "screenshot", "ticket", "console",
 }  # fmt: skip
 # words of virt:rights that stand for several verbs
-SETS = {"read": _READ, "use": _USE, "manage": _USE | {"init", "purge", "rename"}}
+SETS = {"read": _READ, "use": _USE, "manage": _USE | {"init", "purge", "rename", "exec"}}

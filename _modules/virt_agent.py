@@ -1,0 +1,161 @@
+"""
+Commands and files by a guest's own agent (QEMU's), for guests without a minion. From the master:
+``salt-run virt.exec``, ``virt.put`` and ``virt.get``, which put neither command nor content into a
+job; see docs/console.md.
+
+:depends: libvirt-python in Salt's own Python
+"""
+
+import base64 as base64s  # the name is an argument's here
+from typing import TYPE_CHECKING
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+
+from saltvirt import errors, names, newfile, settings, units
+from saltvirt.guestagent import asked as asking
+from saltvirt.host import connection
+from saltvirt.host.domain import lookup
+from saltvirt.spec import values
+
+if TYPE_CHECKING:
+    from salt_dunders import __salt__
+
+__virtualname__ = "virt"
+
+
+def __virtual__():
+    return __virtualname__
+
+
+def exec(vm_, cmd, shell=False, env=None, timeout=60, base64=False, **kwargs):
+    """
+    Run a command in a guest, by its agent, as the agent's user (root). The command and what it
+    prints are in the job: ``salt-run virt.exec`` keeps both out of it, and gives it an input.
+
+    :param vm_: name of the domain
+    :param cmd: a text, split into words as a shell would, or a list of words. No shell reads it
+    :param shell: True: ``/bin/sh -c`` in the guest reads the text
+    :param env: a dict of names to texts: the whole environment of the command, but for ``PATH``,
+        which it has in any case; default: the agent's
+    :param timeout: seconds that it is waited for, at most 86400. It goes on after that
+    :param base64: return what it printed as it is, in base64
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: a dict: ``pid``, ``has_ended``, ``exit_code``, ``signal`` (null where it has none),
+        ``stdout``, ``stderr`` (at most 256 KiB of each, without control characters), ``truncated``
+
+    :raises Unsupported: no agent answers, or it runs no commands
+    :raises ConnectionFailed: the agent hangs
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.exec web1 'systemctl is-active nginx'
+    """
+    from saltvirt.reachhost import guest_exec  # noqa: PLC0415 - needs the binding
+
+    words = asking.argv(cmd, values.boolean(shell, "shell"))
+    seconds = values.number(1, asking.LONGEST_S)(timeout, "timeout")
+    command, is_raw = (
+        asking.Command(words, asking.variables(env), seconds),
+        values.boolean(base64, "base64"),
+    )
+    asking.checked(command, b"")
+    with _connect(kwargs) as conn:
+        ended, *written = guest_exec.run(_agent(conn, vm_), command)
+    out, err = (base64s.b64encode(one).decode() if is_raw else asking.shown(one) for one in written)
+    return {
+        "pid": ended.pid, "has_ended": ended.has_ended, "exit_code": ended.exit_code,
+        "signal": ended.signal, "stdout": out, "stderr": err, "truncated": ended.is_cut,
+    }  # fmt: skip
+
+
+def put(vm_, local, remote, mode=None, overwrite=False, atomic=True, **kwargs):
+    """
+    Copy a file of this host into a guest, by its agent. It is there whole or not at all.
+
+    :param vm_: name of the domain
+    :param local: the path of the file on this host
+    :param remote: the whole path of the new file in the guest
+    :param mode: its permissions, such as ``'0640'``; default ``'0600'``
+    :param overwrite: True: what is there is replaced
+    :param atomic: False: written straight to its place, without a shell in the guest; what fails
+        leaves a part of it
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: the size in bytes
+
+    :raises AlreadyExists: something has this name in the guest
+    :raises Unsupported: no agent answers, or it writes no files
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.put web1 /srv/files/motd /etc/motd mode=0644
+    """
+    from saltvirt.reachhost import guest_files  # noqa: PLC0415 - needs the binding
+
+    whole, over = values.boolean(atomic, "atomic"), values.boolean(overwrite, "overwrite")
+    asked = asking.Put(_path(remote, "remote"), asking.permissions(mode), over, whole)
+    with _connect(kwargs) as conn, newfile.there(_path(local, "local")) as file:
+        with guest_files.Incoming(_agent(conn, vm_), asked) as incoming:
+            while data := file.read(guest_files.PIECE_BYTES):
+                incoming.write(data)
+            incoming.end()
+        return incoming.size_bytes
+
+
+def get(vm_, remote, local, overwrite=False, most="1GiB", **kwargs):
+    """
+    Copy a file of a guest to this host, by its agent. It is there whole or not at all, and root
+    alone can read it; no link on this host is followed.
+
+    :param vm_: name of the domain
+    :param remote: the path of the file in the guest
+    :param local: the path of the new file on this host
+    :param overwrite: True: a file that is there is replaced
+    :param most: nothing larger
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: the size in bytes
+
+    :raises AlreadyExists: something has this name here
+    :raises NotFound: no such file in the guest
+    :raises InvalidInput: it is larger than ``most``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.get web1 /var/log/syslog /root/web1.log
+    """
+    from saltvirt.reachhost import guest_files  # noqa: PLC0415 - needs the binding
+
+    limit, path = units.parse_bytes(most, what="most"), _path(remote, "remote")
+    over = values.boolean(overwrite, "overwrite")
+    with (
+        _connect(kwargs) as conn,
+        newfile.new(_path(local, "local"), over) as write,
+        guest_files.Outgoing(_agent(conn, vm_), path) as file,
+    ):
+        return asking.copied(file.read, write, limit, path)
+
+
+def _connect(kwargs):
+    return connection.connect(settings.connection(__salt__["config.get"], kwargs))
+
+
+def _agent(conn, vm_):
+    from saltvirt.reachhost import agent  # noqa: PLC0415 - needs the binding
+
+    return agent.of_domain(lookup.lookup(conn, names.there(vm_)))
+
+
+def _path(value, what):
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise errors.InvalidInput(f"{what} must be the path of a file, not {units.shown(value)}")
+    return value

@@ -1,0 +1,184 @@
+"""Files come into a guest and out of it, by its agent.
+
+One that comes in is made anew beside its place, for root's eyes alone, and gets its name when it is
+whole: by the guest's own shell, mktemp, chmod and mv.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import posixpath
+import re
+from collections.abc import Iterator
+
+from saltvirt import errors, plain, units
+from saltvirt.guestagent import words
+from saltvirt.guestagent.asked import Put
+from saltvirt.reachhost import guest_exec
+from saltvirt.reachhost.agent import MUCH_S, Agent
+
+PIECE_BYTES = words.PIECE_BYTES
+_THERE = 17  # exit code of the scripts: something has the name
+_BEGIN = """umask 077
+if [ -d "$1" ] && [ ! -L "$1" ]; then echo "it is a folder" >&2; exit 1; fi
+if [ "$3" = new ] && { [ -e "$1" ] || [ -L "$1" ]; }; then exit 17; fi
+mktemp -- "$2/.salt-virt-XXXXXXXXXX"
+"""
+_END = """chmod -- "$3" "$1" || exit 1
+sync -- "$1" 2>/dev/null
+if [ "$4" = new ]; then
+    mv -n -T -- "$1" "$2" || exit 1
+    if [ -e "$1" ]; then exit 17; fi
+else
+    mv -f -T -- "$1" "$2" || exit 1
+fi
+if command -v restorecon >/dev/null 2>&1; then restorecon -- "$2" >/dev/null 2>&1; fi
+exit 0
+"""
+_REMOVE = 'rm -f -- "$1"'
+_LONGEST = 4096
+_MODE = 0o600
+
+
+def path_in_guest(value: str, what: str = "remote") -> str:
+    """A path, as the guest takes it. Raises InvalidInput."""
+    if not value or "\0" in value or len(value.encode(errors="replace")) > _LONGEST:
+        raise errors.InvalidInput(f"{what} must be the path of a file in the guest")
+    return value
+
+
+class Incoming:
+    """A file on its way into the guest. Use it as a context manager: what is not ended is taken
+    away. Raises as Agent.ask does."""
+
+    def __init__(self, agent: Agent, asked: Put) -> None:
+        self._agent, self._asked = agent, asked
+        self.path = path_in_guest(asked.path)
+        self._written_to = self.path
+        self._handle: int | None = None
+        self._is_whole = False
+        self.size_bytes = 0
+
+    def __enter__(self) -> Incoming:
+        try:
+            with self._explained():
+                self._begin()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        with contextlib.suppress(errors.VirtError):
+            self._close()
+        if not self._is_whole and self._written_to != self.path:
+            with contextlib.suppress(errors.VirtError):
+                guest_exec.script(self._agent, _REMOVE, self._written_to)
+
+    def _begin(self) -> None:
+        if self._asked.atomic:
+            self._written_to = self._beside()
+        elif self._asked.mode is not None:
+            raise errors.InvalidInput("mode is not for atomic=False: the agent cannot set it")
+        elif not self._asked.overwrite:
+            self._refuse_there()
+        opened = self._agent.ask("guest-file-open", path=self._written_to, mode="wb")
+        self._handle = words.handle(opened)
+
+    def write(self, data: bytes) -> None:
+        """One more piece."""
+        text = base64.b64encode(data).decode()
+        told = self._agent.ask("guest-file-write", MUCH_S, handle=self._handle, buf_b64=text)
+        words.written(told, len(data))
+        self.size_bytes += len(data)
+
+    def end(self) -> None:
+        """That was all: it gets its name."""
+        self._agent.ask("guest-file-flush", handle=self._handle)
+        self._close()
+        if self._asked.atomic:
+            mode = f"{_MODE if self._asked.mode is None else self._asked.mode:04o}"
+            self._script(_END, self._written_to, self.path, mode, self._how())
+        self._is_whole = True
+
+    def _close(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            self._agent.ask("guest-file-close", handle=handle)
+
+    def _how(self) -> str:
+        return "over" if self._asked.overwrite else "new"
+
+    def _beside(self) -> str:
+        folder, name = posixpath.split(self.path)
+        if not self.path.startswith("/") or name in ("", ".", ".."):
+            raise errors.InvalidInput(
+                f"remote must be the whole path of a file, /…, not {units.shown(self.path)}"
+            )
+        found = self._script(_BEGIN, self.path, folder, self._how()).removesuffix("\n")
+        begin = f"{folder}/.salt-virt-"
+        if not found.startswith(begin) or not re.fullmatch("[A-Za-z0-9]{10}", found[len(begin) :]):
+            raise errors.BadAnswer(f"{self._agent.name} made a file {plain.line(found, 200)}")
+        return found
+
+    def _script(self, text: str, *arguments: str) -> str:
+        code, said = guest_exec.script(self._agent, text, *arguments)
+        if code == _THERE:
+            raise self._there()
+        if code != 0:
+            raise errors.OperationFailed(
+                f"{units.shown(self.path)} cannot be written in {self._agent.name}: "
+                f"{plain.line(said, 300) or f'exit code {code}'}"
+            )
+        return said
+
+    def _refuse_there(self) -> None:
+        try:
+            handle = words.handle(self._agent.ask("guest-file-open", path=self.path, mode="rb"))
+        except errors.NotFound:
+            return
+        self._agent.ask("guest-file-close", handle=handle)
+        raise self._there()
+
+    def _there(self) -> errors.AlreadyExists:
+        return errors.AlreadyExists(
+            f"{units.shown(self.path)} is there already in {self._agent.name}; "
+            "overwrite=True replaces it"
+        )
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except (errors.Unsupported, errors.NotFound) as exc:
+            if not self._asked.atomic:
+                raise
+            raise type(exc)(
+                f"{exc.text}; atomic=False writes straight to the file, without a shell there"
+            ) from exc
+
+
+class Outgoing:
+    """A file of the guest, read. Use it as a context manager."""
+
+    def __init__(self, agent: Agent, path: str) -> None:
+        self._agent, self._path = agent, path_in_guest(path)
+
+    def __enter__(self) -> Outgoing:
+        opened = self._agent.ask("guest-file-open", path=self._path, mode="rb")
+        self._handle = words.handle(opened)
+        self._is_end = False
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        with contextlib.suppress(errors.VirtError):
+            self._agent.ask("guest-file-close", handle=self._handle)
+
+    def read(self) -> bytes:
+        """The next piece; empty at the end. Raises as Agent.ask does."""
+        if self._is_end:
+            return b""
+        told = self._agent.ask("guest-file-read", MUCH_S, handle=self._handle, count=PIECE_BYTES)
+        data, self._is_end = words.piece(told, PIECE_BYTES)
+        return data
