@@ -61,10 +61,12 @@ def backup(name, to=None, whole=False, test=False, host=None):
 
 
 @result.reporting
-def backup_due(guests="*", hours=24, to=None, at_once=4, test=False):
+def backup_due(guests="*", hours=24, to=None, at_once=4, test=False, said=False):
     """
     Back up each guest that has no good backup which is younger than that. For a schedule of the
-    master's: what was made a while ago is left, and what failed is tried again the next time.
+    master's: what was made a while ago is left, and what failed is tried again the next time. A
+    guest that says itself how it is to be backed up (``backup`` of ``virt.deployed``) is asked for
+    its own hours and target, or is left.
 
     :param guests: a shell pattern of names, or a list of them
     :param hours: so old may a guest's last good backup be
@@ -73,6 +75,7 @@ def backup_due(guests="*", hours=24, to=None, at_once=4, test=False):
     :param at_once: so many guests are backed up at a time, 100 at most; fewer where
         ``virt:backup:at_once_per_host`` or ``at_once_per_target`` says so
     :param test: show which have one and which would be backed up, change nothing
+    :param said: True: only guests that say themselves how
 
     :return: of each guest what ``virt.backup`` returns, or ``comment``: which backup it has, and
         how old. What a silent host has is not known: it is named, and the exit code is 1, as when
@@ -84,7 +87,7 @@ def backup_due(guests="*", hours=24, to=None, at_once=4, test=False):
 
         salt-run virt.backup_due 'web*' hours=26 to=vault
     """
-    asked = due_backups.DueRequest.parse(guests, hours, to, at_once)
+    asked = due_backups.DueRequest.parse(guests, hours, to, at_once, bool(said))
     with Fleet(__opts__) as fleet:
         screen = report.screen(__salt__, __opts__)
         by = salt.utils.user.get_specific_user()

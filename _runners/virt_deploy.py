@@ -9,6 +9,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import units
+from saltvirt.backupmaster import wishes
 from saltvirt.fleet.client import Fleet
 from saltvirt.hamaster import of_master
 from saltvirt.operations import deploy, operation, report, result
@@ -39,7 +40,8 @@ def deployed(guests, deployment="default", defaults=None, remove=False, at_once=
         disk that the default profile calls ``system``), ``disk`` and ``nic`` (names of
         profiles), ``groups``, ``group_policy``, ``host``, ``wait``, and every other argument of
         ``virt.init``. ``ha`` (True, False or a mapping, as for ``virt.init``) holds of guests that
-        are there, too: they are given to high availability, or taken from it
+        are there, too: they are given to high availability, or taken from it. So does ``backup``:
+        ``{hours: 24, to: vault}``, True, or False for none; ``virt.backup_due`` goes by it
     :param deployment: the name of the set
     :param defaults: a dict of what a guest does not say itself
     :param remove: also remove the guests that were made for this deployment and are not listed
@@ -49,8 +51,8 @@ def deployed(guests, deployment="default", defaults=None, remove=False, at_once=
     :param test: only say what would be done
 
     :return: under the deployment's name ``result`` (False when one failed), ``comment``,
-        ``changes``: guest to ``old`` and ``new`` host, and what changed of ``ha``; ``there``,
-        ``differs``, ``unlisted``, ``failed``
+        ``changes``: guest to ``old`` and ``new`` host, and what changed of ``ha`` and ``backup``;
+        ``there``, ``differs``, ``unlisted``, ``failed``
 
     CLI Example:
 
@@ -59,15 +61,15 @@ def deployed(guests, deployment="default", defaults=None, remove=False, at_once=
         salt-run virt.deployed '{web1: {mem: 2048, image: salt://debian.qcow2}}' test=True
     """
     name, given = str(deployment), base.mapping(defaults or {}, "defaults")
-    wanted = [
-        deploy.wanted(guest, {**given, **base.mapping(options or {}, f"guest {guest}")}, name)
-        for guest, options in base.mapping(guests or {}, "guests").items()
-    ]
     opts, count = dict(__opts__), units.parse_count(at_once, "at_once")
+    backed, wanted = wishes.Wishes(opts), []
+    for guest, options in base.mapping(guests or {}, "guests").items():
+        said = {**given, **base.mapping(options or {}, f"guest {guest}")}
+        wanted.append(deploy.wanted(guest, backed.marked(str(guest), said), name))
     by, screen = policy.of_master(opts), report.screen(__salt__, opts)
     with Fleet(opts) as fleet:  # Salt's dunders are not there in its threads
         makes = deploy.Deploy(
             fleet, by, wanted, name, remove=remove, at_once=count, screen=screen,
-            keeper=of_master.keeper(opts),
+            keeper=of_master.keeper(opts), also=backed,
         )  # fmt: skip
         return operation.perform(makes, test)

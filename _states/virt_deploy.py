@@ -31,16 +31,17 @@ def deployed(name, guests, defaults=None, remove=False, at_once=4, **kwargs):
         disk that the default profile calls ``system``), ``disk`` and ``nic`` (names of
         profiles), ``groups``, ``group_policy``, ``host``, ``wait``, and every other argument of
         ``virt.init``. ``ha`` (True, False or a mapping, as for ``virt.init``) holds of guests that
-        are there, too: they are given to high availability, or taken from it
+        are there, too: they are given to high availability, or taken from it. So does ``backup``:
+        ``{hours: 24, to: vault}``, True, or False for none; ``virt.backup_due`` goes by it
     :param defaults: a dict of what a guest does not say itself
     :param remove: also remove the guests that were made for this deployment and are not listed
         any more, with their own disks and keys. Without it they are only named in the comment.
         An empty list removes nothing.
     :param at_once: how many are made at the same time
 
-    :return: ``changes``: guest to ``old`` and ``new``, the host, and what changed of ``ha``. With
-        ``test=True`` the same and nothing is made. When a guest fails the others are made, and
-        ``result`` is False.
+    :return: ``changes``: guest to ``old`` and ``new``, the host, and what changed of ``ha`` and
+        ``backup``. With ``test=True`` the same and nothing is made. When a guest fails the others
+        are made, and ``result`` is False.
 
     .. code-block:: yaml
 

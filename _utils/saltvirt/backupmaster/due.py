@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 from saltvirt import errors, settings, units
 from saltvirt.backupmaster import backup, keep
-from saltvirt.backups import age, policy
+from saltvirt.backups import age, policy, wish
 from saltvirt.backups.answers import ListedBackup
-from saltvirt.backups.policy import TargetPolicy
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import inventory
 from saltvirt.operations.operation import Checked, Result, Several
@@ -27,15 +26,19 @@ _HOUR_S = 3600
 class DueRequest:
     """guests: shell patterns of names. age_s: so old may a guest's last good backup be. to: the
     target, where that backup is, too; None: it may be at any, and a new one is made at the one that
-    is meant. at_once: so many guests at a time."""
+    is meant. at_once: so many guests at a time. said: only guests that say how they are to be
+    backed up."""
 
     guests: tuple[str, ...]
     age_s: float
     to: str | None
     at_once: int
+    said: bool = False
 
     @classmethod
-    def parse(cls, guests: object, hours: object, to: object, at_once: object) -> DueRequest:
+    def parse(
+        cls, guests: object, hours: object, to: object, at_once: object, said: bool = False
+    ) -> DueRequest:
         """What was typed. Raises InvalidInput."""
         several = [guests] if isinstance(guests, str) else guests
         if not isinstance(several, list) or not all(isinstance(one, str) for one in several):
@@ -46,7 +49,35 @@ class DueRequest:
             raise errors.InvalidInput(f"to must be the name of a target, not {units.shown(to)}")
         seconds = units.parse_number(hours, "hours") * _HOUR_S
         count = min(units.parse_count(at_once, "at_once"), _MOST_AT_ONCE)
-        return cls(tuple(several), seconds, to, count)
+        return cls(tuple(several), seconds, to, count, said)
+
+    def of(self, guest: facts.Guest) -> _Asked | None:
+        """What is asked of a guest, which may say it itself; None where nothing is."""
+        if not any(fnmatch.fnmatchcase(guest.name, pattern) for pattern in self.guests):
+            return None
+        own = wish.of_text(guest.backup)
+        if own is None:
+            return None if self.said else _Asked(self.age_s, self.to)
+        if not own.is_wanted:
+            return None
+        age_s = self.age_s if own.hours is None else own.hours * _HOUR_S
+        return _Asked(age_s, own.to or self.to)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Of one guest; as a DueRequest has it."""
+
+    age_s: float
+    to: str | None
+
+
+@dataclass(frozen=True)
+class _IsDue:
+    """why: it is. to: the target."""
+
+    why: str
+    to: str | None
 
 
 class Due:
@@ -67,8 +98,8 @@ class Due:
         """Of each guest its last good backup, or that one would be made."""
         due, young, silent = self._looked()
         would = [
-            Checked(name, f"{why}: it would be backed up", {"backup": None})
-            for name, why in due.items()
+            Checked(name, f"{one.why}: it would be backed up", {"backup": None})
+            for name, one in due.items()
         ]
         well = [Checked(name, why, nothing=True) for name, why in young.items()]
         return Several((*would, *well, *silent))
@@ -78,50 +109,65 @@ class Due:
         other."""
         due, young, silent = self._looked()
         with ThreadPoolExecutor(max_workers=self.asked.at_once) as pool:
-            made = tuple(pool.map(self._made, due))
+            made = tuple(pool.map(self._made, due, (one.to for one in due.values())))
         well = [Result(name, why) for name, why in young.items()]
         return Several((*made, *well, *silent))
 
-    def _made(self, name: str) -> Result:
+    def _made(self, name: str, to: str | None) -> Result:
         try:
             with Fleet(self.fleet.opts, like=self.fleet) as fleet:
                 report = Report(fleet, name, "backup", self.screen)
-                return backup.Backup(fleet, name, self.asked.to, report, by=self.by).run()
+                return backup.Backup(fleet, name, to, report, by=self.by).run()
         except errors.VirtError as exc:
             return Result(name, exc.text, complete=False)
 
-    def _looked(self) -> tuple[dict[str, str], dict[str, str], tuple[Result, ...]]:
+    def _looked(self) -> tuple[dict[str, _IsDue], dict[str, str], tuple[Result, ...]]:
         """(guest to why it is due, guest to why it is not, hosts that were not heard)."""
-        target = policy.read(settings.of_master(self.fleet.opts)).target(self.asked.to)
-        listed = self._listed(target)
+        known = policy.read(settings.of_master(self.fleet.opts))
+        listed, silence = self._listed()
+        if not self.asked.said and (name := known.target(self.asked.to).name) in silence:
+            raise silence[name]
         hosts, unreachable = inventory.gather(self.fleet)
-        due: dict[str, str] = {}
+        due: dict[str, _IsDue] = {}
         young: dict[str, str] = {}
         now_s = self.clock()
         there = [one for host in hosts for one in host.guests if not one.creating]
+        failed: list[Result] = []
         for guest in sorted(there, key=lambda one: one.name):
-            if any(fnmatch.fnmatchcase(guest.name, pattern) for pattern in self.asked.guests):
-                age_s, why = _last(listed, guest, now_s)
-                (young if age_s < self.asked.age_s else due)[guest.name] = why
+            asked = self.asked.of(guest)
+            if asked is None:
+                continue
+            try:
+                name = known.target(asked.to).name
+                if name in silence:
+                    raise silence[name]
+            except errors.VirtError as exc:
+                failed.append(Result(guest.name, exc.text, complete=False))
+                continue
+            at = {name: listed[name]} if asked.to else listed
+            age_s, why = _last(at, guest, now_s)
+            if age_s < asked.age_s:
+                young[guest.name] = why
+            else:
+                due[guest.name] = _IsDue(why, asked.to)
         silent = tuple(
             Result(host, f"what guests {host} has is not known: {why}", complete=False)
             for host, why in sorted(unreachable.items())
         )
-        if not due and not young and not silent:
+        if not due and not young and not silent and not failed and not self.asked.said:
             raise errors.NotFound(f"there is no guest {', '.join(self.asked.guests)}")
-        return due, young, silent
+        return due, young, (*failed, *silent)
 
-    def _listed(self, target: TargetPolicy) -> dict[str, list[ListedBackup]]:
-        """Each target's backups. One that does not answer has none that is known; the one where new
-        ones go has to. Raises as Fleet.one does."""
-        found = {}
-        for one in keep.chosen(self.fleet, self.asked.to):
+    def _listed(self) -> tuple[dict[str, list[ListedBackup]], dict[str, errors.VirtError]]:
+        """(each target's backups, why a target does not say). One that does not answer has none
+        that are known; who wants a backup there gets none."""
+        found, silence = {}, {}
+        for one in keep.chosen(self.fleet, None):
             try:
                 found[one.name] = backup.at(self.fleet, one)
-            except errors.VirtError:
-                if one.name == target.name:
-                    raise
-        return found
+            except errors.VirtError as exc:
+                silence[one.name] = exc
+        return found, silence
 
 
 def _last(

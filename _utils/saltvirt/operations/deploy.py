@@ -6,7 +6,7 @@ nothing else is ever taken for a guest that is no longer listed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,6 +29,9 @@ from saltvirt.spec import guest
 from saltvirt.spec.base import mapping, unknown
 
 DEPLOYMENT = "deployment"
+# what is seen to of a guest that is there on that host: what was done, or with True would be; None
+# for nothing
+Also = Callable[[Fleet, str, str, bool], "Result | None"]
 _FOR_US = (
     *("host", "groups", "group_policy", "labels", "prefer", "size", "memory"),
     *("wait", "wait_for", "timeout", "pillar", "name_is_free", "ha"),
@@ -287,8 +290,8 @@ class Deploy:
 
     guests: of all guests of the deployment. remove: also purges its guests that are not listed any
     more. at_once: so many are made at a time. screen: where steps are shown. keeper: as Init has
-    it; how a guest is to be kept is seen to of those that are there, too. A host that refuses
-    meanwhile is passed over for another, unless the guest must be on it.
+    it; how a guest is to be kept is seen to of those that are there, too. also: what else is. A
+    host that refuses meanwhile is passed over for another, unless the guest must be on it.
     """
 
     def __init__(
@@ -302,8 +305,9 @@ class Deploy:
         at_once: int = 4,
         screen: Screen | None = None,
         keeper: keepers.Keeper | None = None,
+        also: Also | None = None,
     ) -> None:
-        self.keeper = keeper
+        self.keeper, self.also = keeper, also
         self.fleet, self.policy, self.wishes = fleet, policy, guests
         self.deployment, self.at_once = deployment, at_once
         self.remove, self.screen = remove, screen
@@ -318,6 +322,7 @@ class Deploy:
                 self.mark_unlisted(found)
             self._refuse(found, picture)
             self._keep_all(found, test=True)
+            self._see_to(found, test=True)
             failed = tuple(f"{name}: {why}" for name, why in sorted(found.failed.items()))
             return Checked(
                 self.deployment, found.text(test=True), found.changes(), found.more(),
@@ -336,12 +341,30 @@ class Deploy:
                 self.purge(found)
             self._carry_out(found, picture)
             self._keep_all(found, test=False)
+            self._see_to(found, test=False)
         complete = not found.failed
         return Result(self.deployment, found.text(), found.changes(), found.more(), complete)
 
     def _plan(self, picture: Picture) -> DeployPlan:
         one = self.fleet, self.policy, self.wishes, self.deployment
         return plan(*one, picture, self.keeper)
+
+    def _see_to(self, found: DeployPlan, test: bool) -> None:
+        """What else is wanted of those that are there."""
+        for name, host in sorted(found.there.items()) if self.also else ():
+            if self.also is None or name in found.failed:
+                continue
+            try:
+                done = self.also(self.fleet, name, host, test)
+            except errors.VirtError as exc:
+                found.failed[name] = exc.text
+                continue
+            if done is not None:
+                before = found.kept.get(name)
+                if before:
+                    words = f"{before.comment}; {done.comment}"
+                    done = replace(done, comment=words, changes={**before.changes, **done.changes})
+                found.kept[name] = done
 
     def _keep_all(self, found: DeployPlan, test: bool) -> None:
         """Those that are there are kept as they are to be."""

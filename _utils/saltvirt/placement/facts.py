@@ -41,7 +41,8 @@ class Guest(Fact):
 
     creating: it is being made. max_memory_kib: what it may be given while it runs. page_kib: the
     size of its huge pages, 0 for the host's usual ones; None without. type: libvirt's domain type.
-    deployment, group_policy, labels, prefer: what virt.init was asked for.
+    deployment, group_policy, labels, prefer: what virt.init was asked for. backup: how it is to be
+    backed up, as `backups.wish` has it.
     """
 
     NAMED_BY: ClassVar[str] = "name"
@@ -66,6 +67,7 @@ class Guest(Fact):
     labels: dict[str, Any] = seldom({})
     prefer: dict[str, Any] = seldom({})
     disks: tuple[Disk, ...] = seldom(())
+    backup: str | None = seldom(None)
 
     @property
     def meant_to_run(self) -> bool:

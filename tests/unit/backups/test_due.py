@@ -165,3 +165,38 @@ def test_where_all_are_young_or_a_host_is_silent_there_is_something_to_say(cloud
     cloud.silent = {}
     with pytest.raises(errors.NotFound, match=r"there is no guest db\*"):
         cloud.due("db*").check()
+
+
+def test_a_guest_that_says_it_itself(cloud, monkeypatch):
+    """Its own hours and target hold before those that are asked for; one that says no is left."""
+    said = {"web1": "hours=1.0 to=attic", "web2": "no", "web3": "yes", "web4": "hours=what"}
+    cloud.guests = list(said)
+
+    def gather(_fleet):
+        there = tuple(facts.Guest(one, f"uuid-{one}", backup=text) for one, text in said.items())
+        return [facts.Host("hv1", 8, 2**24, guests=there)], {}
+
+    monkeypatch.setattr(due.inventory, "gather", gather)
+    young = "2025-11-23T14:00:00Z"
+    cloud.listed = {"vault": [backup(young), backup(young, "web3"), backup(young, "web4")]}
+    # web1 has one at vault; it wants it at attic, and younger
+    assert cloud.would() == ["web1"]
+    cloud.listed["attic"] = [backup(young)]
+    assert cloud.would() == ["web1"]
+    cloud.listed["attic"] = [backup("2025-11-23T15:30:00Z")]
+    assert cloud.would() == []
+    cloud.listed = {}
+    assert cloud.would() == ["web1", "web3", "web4"]
+    asked = due.DueRequest.parse("*", 24, None, 4, True)
+    found = due.Due(cloud, asked, None, "ann", lambda: NOW_S)
+    assert [one.about for one in found.check().parts] == ["web1", "web3"]
+    found.run()
+    assert sorted(cloud.made) == [("web1", "attic", "ann"), ("web3", None, "ann")]
+    said["web1"] = "hours=1.0 to=nowhere"
+    done = found.run()
+    [failed] = [one for one in done.parts if not one.complete and one.about == "web1"]
+    assert "there is no target 'nowhere'" in failed.comment
+    cloud.listed = {"attic": errors.ConnectionFailed("attic is silent")}
+    said["web1"] = "to=attic"
+    [failed] = [one for one in found.check().parts if not one.complete]
+    assert (failed.about, failed.comment) == ("web1", "attic is silent")

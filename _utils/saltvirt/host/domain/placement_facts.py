@@ -50,6 +50,7 @@ def read(name: str, trees: list[Element]) -> facts.Guest:
         group_policy=asked.get("group_policy") or None,
         labels=_mapping(asked.get("labels")),
         prefer=_mapping(asked.get("prefer")),
+        backup=asked.get("backup") or None,
     )
 
 

@@ -1,0 +1,50 @@
+"""A guest says how it is to be backed up: in its own record, in libvirt."""
+
+import pytest
+
+pytest.importorskip("libvirt")
+
+import libvirt
+
+from saltvirt import errors
+from saltvirt.backupserve import wishes
+from saltvirt.host.domain import placement_facts
+from saltvirt.host.storage import files
+from saltvirt.xml.metadata import NAMESPACE
+
+XML = """<domain type='test'><name>{0}</name><memory>1024</memory><os><type>hvm</type></os>
+<metadata>{1}</metadata></domain>"""
+RECORD = f"<s:guest xmlns:s='{NAMESPACE}' version='1'><s:entry key='groups'>a</s:entry></s:guest>"
+
+
+@pytest.fixture
+def conn():
+    found = libvirt.open("test:///default")
+    there = [found.defineXML(XML.format("says", RECORD)), found.defineXML(XML.format("other", ""))]
+    yield found
+    for one in there:
+        one.undefine()
+    found.close()
+
+
+def said(conn):
+    return placement_facts.read("says", files.trees(conn.lookupByName("says"))).backup
+
+
+def test_what_it_says_is_what_is_read(conn):
+    assert said(conn) is None
+    assert wishes.wished(conn, "says", "hours=24.0 to=vault", True) is None
+    assert said(conn) is None
+    assert wishes.wished(conn, "says", "hours=24.0 to=vault", False) is None
+    assert said(conn) == "hours=24.0 to=vault"
+    assert wishes.wished(conn, "says", "no", False) == "hours=24.0 to=vault"
+    assert said(conn) == "no"
+    found = placement_facts.read("says", files.trees(conn.lookupByName("says")))
+    assert found.groups == ("a",)
+
+
+def test_what_cannot_be_said(conn):
+    with pytest.raises(errors.InvalidInput, match="no wish for backups"):
+        wishes.wished(conn, "says", "now", False)
+    with pytest.raises(errors.Unsupported, match="was not made by Salt Virt"):
+        wishes.wished(conn, "other", "yes", False)

@@ -1,0 +1,40 @@
+"""How a guest says that it is to be backed up."""
+
+import pytest
+
+from saltvirt.backups import wish
+from saltvirt.backups.wish import Wish
+from saltvirt.errors import InvalidInput
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (True, "yes"), (False, "no"), ({}, "yes"), ({"hours": 24}, "hours=24.0"),
+        ({"to": "vault", "hours": "1.5"}, "hours=1.5 to=vault"), ({"to": "vault"}, "to=vault"),
+    ],
+)  # fmt: skip
+def test_what_is_said_is_what_is_read(given, text):
+    found = wish.parse(given, "guest web1")
+    assert found.text == text
+    assert wish.of_text(text) == found
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["yes", 24, [], {"hour": 1}, {"hours": -1}, {"hours": "soon"}, {"hours": True}, {"to": ""},
+     {"to": "a b"}, {"to": ["vault"]}, {1: 2}],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused(given):
+    with pytest.raises(InvalidInput, match="guest web1: backup"):
+        wish.parse(given, "guest web1")
+
+
+@pytest.mark.parametrize("text", [None, "", "x", "hours=inf", "hours=-1", "hours=a", "what=1"])
+def test_what_nobody_can_read_says_nothing(text):
+    assert wish.of_text(text) is None
+
+
+def test_it_is_taken_out_of_what_a_guest_says():
+    assert wish.taken({"mem": 1, "backup": {"to": "v"}}, "g") == ({"mem": 1}, Wish(True, None, "v"))
+    assert wish.taken({"mem": 1, "backup": None}, "g") == ({"mem": 1}, None)
