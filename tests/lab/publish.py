@@ -86,12 +86,17 @@ def merged(tree, names):
     Salt itself makes one module of files that have the same virtual name. Each file is there as it
     is, below its name, so that a line of a traceback is found again.
     """
-    bound, texts = {}, []
+    bound, texts, used = {}, [], set()
     for name in names:
         texts.append(f"# {name}\n{(tree / name).read_text(encoding='utf-8')}")
-        for what, meaning in bindings(ast.parse(texts[-1])):
-            if hasattr(builtins, what) or bound.setdefault(what, meaning) != meaning:
+        tops = ast.parse(texts[-1])
+        used |= {one.id for one in ast.walk(tops) if isinstance(one, ast.Name)}
+        for what, meaning in bindings(tops):
+            if bound.setdefault(what, meaning) != meaning:
                 return None
+    # one of Python's own would mean something else to whoever uses it
+    if any(hasattr(builtins, what) for what in used & {*bound}):
+        return None
     return "\n\n".join(texts)
 
 
