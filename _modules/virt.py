@@ -34,6 +34,7 @@ from saltvirt.host.domain import (
     lifecycle,
     lookup,
     overview,
+    stands,
     stats,
     vcpus_memory,
 )
@@ -509,6 +510,7 @@ def start(name, test=False, **kwargs):
 
 def _started(dom, admission_config, test):
     move_journal.may_start(dom)
+    stands.may_start(dom.name())
     admission.starting(dom.connect(), admission_config, dom)
     return True if test else lifecycle.start(dom)
 

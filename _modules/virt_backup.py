@@ -4,6 +4,7 @@ machine that has the target reads them from there. ``salt-run virt.backup`` does
 """
 
 import contextlib
+import time
 from typing import TYPE_CHECKING
 
 import saltvirt
@@ -21,6 +22,7 @@ from saltvirt.backups.answers import (
     Serving,
     ShownBackup,
 )
+from saltvirt.backups.stands import Stand
 from saltvirt.backupserve import request as backup_request
 from saltvirt.host import connection
 from saltvirt.host.domain import guest_lock
@@ -75,8 +77,9 @@ def backup_reader(once=False):
     whom the master did not tell to for one backup. It is made when it is first asked for; the key
     stays here, in ``/var/lib/salt-virt/backup-reader``.
 
-    :param once: True: another one, for one ``virt.backup_pull`` alone. So a hypervisor that is
-        read cannot lead this machine to what another one shows to it meanwhile
+    :param once: True: another one, for one ``virt.backup_pull``, ``virt.backup_restore``,
+        ``virt.backup_disk`` or ``virt.backup_again`` alone. So who is read cannot lead this machine
+        to what another one shows to it meanwhile
 
     :return: a dict: ``authority`` (in PEM)
 
@@ -95,6 +98,15 @@ _ONCE = f"{places.STATE}/backup-readers"
 
 def _backup_pair():
     return own_pair.kept(f"{places.STATE}/backup-reader", "backup-reader")
+
+
+@contextlib.contextmanager
+def _backup_reading(reader, authority, whose):
+    """(by which key this machine reads, the folder with that for a program)."""
+    with contextlib.ExitStack() as stack:
+        pair = _backup_pair() if reader is None else None
+        pair = pair or stack.enter_context(own_pair.taken(_ONCE, reader, "reader"))
+        yield pair, stack.enter_context(own_pair.trusting(pair, authority, whose))
 
 
 def _backup_door(shown, reader):
@@ -265,11 +277,7 @@ def backup_pull(
     )  # fmt: skip
     library, target = next(iter(saltvirt.__path__)), receive.opened(folder, bool(mounted))
     teller = _backup_teller(guest)
-    with contextlib.ExitStack() as stack:
-        pair = _backup_pair() if reader is None else None
-        pair = pair or stack.enter_context(own_pair.taken(_ONCE, reader, "reader"))
-        trusted = own_pair.trusting(pair, found.authority, "serving: authority")
-        mine = stack.enter_context(trusted)
+    with _backup_reading(reader, found.authority, "serving: authority") as (_, mine):
         return receive.receive(library, target, told, found, mine, teller).to_answer()
 
 
@@ -310,16 +318,19 @@ def backup_list(folder, uuid=None, mounted=False):
     return [one.to_answer() for one in receive.listing(target, uuid)]
 
 
-def backup_show(folder, uuid, backup, reader, mounted=False):
+def backup_show(folder, uuid, backup, reader, mounted=False, stand=None):
     """
     Show a backup in a folder of this machine to one hypervisor, by NBD over TLS: read-only, until
-    nobody has read for two minutes. Meanwhile it is not removed.
+    nobody has read for two minutes. Meanwhile it is not removed. To a guest that stands on it
+    it is shown until ``virt.backup_let_go``, or until nobody has read for a day.
 
     :param folder: of the target
     :param uuid: of the guest
     :param backup: its name, its number, or ``latest``
     :param reader: who alone may read: what ``virt.backup_reader`` says on the hypervisor
     :param mounted: True where the folder has to be a mount point
+    :param stand: a dict with the ``guest`` that runs from it and its ``host``: the backup is not
+        removed before ``virt.backup_let_go``, whether it is shown or not
 
     :return: a dict: ``ident``, ``guest``, ``host`` and ``port``, ``definition``, ``disks`` (a list:
         ``target``, ``size_bytes``), ``authority`` (in PEM: of the certificate that is shown)
@@ -335,11 +346,21 @@ def backup_show(folder, uuid, backup, reader, mounted=False):
     """
     receive.opened(folder, bool(mounted))
     shown = backup_request.configured(__salt__["config.get"], __opts__["id"])
-    asked = showing.ShowRequest(folder, str(uuid), str(backup), _backup_door(shown, reader))
+    who = None if stand is None else Stand.from_answer(stand, "stand")
+    if who:
+        who = Stand(names.there(who.guest), values.text(who.host, "host"), _now())
+    asked = showing.ShowRequest(folder, str(uuid), str(backup), _backup_door(shown, reader), who)
     return showing.show(next(iter(saltvirt.__path__)), asked, shown.host).to_answer()
 
 
-def backup_restore(name, shown, itself=False, over=False, stop=False, disk=None, **kwargs):
+def _now():
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def backup_restore(
+    name, shown, itself=False, over=False, stop=False, disk=None, instant=False, bandwidth=None,
+    reader=None, **kwargs,
+):  # fmt: skip
     """
     Make a guest of a backup that is shown to this host (``virt.backup_show``). It is off. Its disks
     are qcow2 files of their own in the folder of ``virt:images``; CD and floppy drives are empty.
@@ -352,6 +373,11 @@ def backup_restore(name, shown, itself=False, over=False, stop=False, disk=None,
         that was, and its disks, are kept until ``virt.backup_confirm`` or ``virt.backup_undo``
     :param stop: with ``over``: power the guest off once the new disks are there
     :param disk: with ``over``: of this one disk alone
+    :param instant: True: it is started at once, and its blocks are pulled in while it runs:
+        ``virt.backup_standing`` says how far that is
+    :param bandwidth: with ``instant``: so many MiB/s are pulled in at most
+    :param reader: what ``virt.backup_reader`` with ``once`` said here; default: what it says
+        without
     :param overcommit: do it also where the host has promised its room to others; default:
         ``virt:overcommit``, else False
     :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
@@ -370,21 +396,29 @@ def backup_restore(name, shown, itself=False, over=False, stop=False, disk=None,
 
         salt hyper1 virt.backup_restore web1-old shown="$SHOWN"
     """
+    from saltvirt.backupserve import instant as instants  # noqa: PLC0415 - needs the binding
     from saltvirt.backupserve import over as overs  # noqa: PLC0415 - needs the binding
-    from saltvirt.backupserve import restore  # noqa: PLC0415 - needs the binding
+    from saltvirt.backupserve import restore, standing  # noqa: PLC0415 - needs the binding
 
     given = dict(kwargs)
     wanted, tools, found = _backup_made(name, shown, given)
     only = None if disk is None else values.text(disk, "disk")
-    pair = _backup_pair()
-    with _connect(given) as conn, own_pair.trusting(pair, found.authority, "shown") as mine:
+    limit = None if bandwidth is None else units.parse_count(bandwidth, "bandwidth")
+    reading = _backup_reading(reader, found.authority, "shown")
+    with _connect(given) as conn, reading as (pair, mine):
         parts = conn, wanted, tools, found, mine
+        if instant:
+            mine_only = wanted.name, pair.certificate, pair.key
+            keeper = standing.request(__salt__["config.get"], given, *mine_only)
+            how = instants.How(next(iter(saltvirt.__path__)), keeper, limit)
+            last = (bool(stop), only) if over else (bool(itself),)
+            return instants.begun(how, parts, last).run().to_answer()
         if over:
             return overs.Over(*parts, bool(stop), only).run().to_answer()
         return restore.Restore(*parts, bool(itself)).run().to_answer()
 
 
-def backup_disk(name, shown, disk, **kwargs):
+def backup_disk(name, shown, disk, reader=None, **kwargs):
     """
     Make one disk of a backup that is shown to this host (``virt.backup_show``) as a file in the
     folder of ``virt:images``. No guest has it.
@@ -392,6 +426,7 @@ def backup_disk(name, shown, disk, **kwargs):
     :param name: of the guest
     :param shown: what ``virt.backup_show`` said
     :param disk: its target, as ``vdb``
+    :param reader: as for ``virt.backup_restore``
     :param overcommit: do it also where the host has promised its room to others; default:
         ``virt:overcommit``, else False
     :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
@@ -414,8 +449,8 @@ def backup_disk(name, shown, disk, **kwargs):
 
     given = dict(kwargs)
     wanted, tools, found = _backup_made(name, shown, given)
-    pair = _backup_pair()
-    with _connect(given) as conn, own_pair.trusting(pair, found.authority, "shown") as mine:
+    reading = _backup_reading(reader, found.authority, "shown")
+    with _connect(given) as conn, reading as (_, mine):
         one = restore.Restore(conn, wanted, tools, found, mine, True)
         target = values.text(disk, "disk")
         return overs.one_disk(conn, tools, wanted.name, one, target).to_answer()

@@ -12,9 +12,12 @@ saltvirt = saltvirt.fresh()
 
 from saltvirt import names, units
 from saltvirt.backuphost import keep as backup_keep
+from saltvirt.backuphost import stands as backup_stands_of
 from saltvirt.backuphost import target as backup_target
 from saltvirt.backups import policy as backup_policy
+from saltvirt.backups.stands import Stand
 from saltvirt.host.node import steps
+from saltvirt.spec import values
 
 if TYPE_CHECKING:
     from salt_dunders import __salt__
@@ -58,7 +61,7 @@ def backup_prune(folder, retention, name=None, mounted=False, test=False):
     return backup_keep.pruned(opened, rules, guest, bool(test)).to_answer()
 
 
-def backup_verify(folder, name=None, backup="all", days=None, mounted=False):
+def backup_verify(folder, name=None, backup="all", days=None, mounted=False, most=None):
     """
     Read backups in a folder of this machine back, through QEMU, and compare them with the digests
     of what was read of the guest. What is found is put down beside each. A disk that is broken is
@@ -69,6 +72,7 @@ def backup_verify(folder, name=None, backup="all", days=None, mounted=False):
     :param backup: ``all``, ``latest``, or the name or number of one
     :param days: only those that were not read back in so many days
     :param mounted: True: the folder has to be a mount point
+    :param most: no more than so many, those first that were not read back for the longest time
 
     :return: a dict: ``backups``, a list: ``uuid``, ``guest``, ``ident``, ``verified`` (``when``,
         ``disks``, ``broken``: disk to what is wrong with it), ``wrong`` (why it is not good, or
@@ -90,7 +94,55 @@ def backup_verify(folder, name=None, backup="all", days=None, mounted=False):
     limit = None if days is None else units.parse_number(days, "days")
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     opened = backup_target.opened(str(folder), bool(mounted))
-    return backup_keep.read_back(opened, guest, str(backup), limit, now, _verifying()).to_answer()
+    count = None if most is None else units.parse_count(most, "most")
+    tell = _verifying()
+    found = backup_keep.read_back(opened, guest, str(backup), limit, now, tell, count)
+    return found.to_answer()
+
+
+def backup_stands(folder, mounted=False):
+    """
+    The guests that run from a backup in a folder of this machine. Such a backup is not removed.
+
+    :param folder: of the target
+    :param mounted: True: the folder has to be a mount point
+
+    :return: a list of dicts: ``uuid`` (of the guest that was backed up), ``ident``, ``stand`` (a
+        dict: ``guest`` that stands on it, its ``host``, ``since``)
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt backup1 virt.backup_stands /srv/backups
+    """
+    opened = backup_target.opened(str(folder), bool(mounted))
+    return [one.to_answer() for one in backup_stands_of.every(opened)]
+
+
+def backup_let_go(folder, uuid, backup, guest, host, mounted=False):
+    """
+    A guest stands on a backup no more: that may be removed, and is shown to it no longer. Only for
+    a guest that has all its blocks, or is no more: ``salt-run virt.backup_instant`` sees to that.
+
+    :param folder: of the target
+    :param uuid: of the guest that was backed up
+    :param backup: its name
+    :param guest: the guest that stood on it
+    :param host: the hypervisor where that is
+    :param mounted: True: the folder has to be a mount point
+
+    :return: True where it stood on it
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt backup1 virt.backup_let_go /srv/backups "$UUID" "$IDENT" web1 hyper1
+    """
+    opened = backup_target.opened(str(folder), bool(mounted))
+    who = Stand(names.there(guest), values.text(host, "host"))
+    return backup_stands_of.let_go(opened, str(uuid), str(backup), who)
 
 
 def _verifying():

@@ -121,10 +121,11 @@ def backups(name=None, to=None):
 @result.reporting
 def backup_restore(
     name, backup="latest", to=None, new=None, host=None, overcommit=False, name_is_free=False,
-    over=False, stop=False, disk=None, missing=False, test=False,
+    over=False, stop=False, disk=None, missing=False, test=False, instant=False,
 ):  # fmt: skip
     """
-    Make a guest again from a backup. It is off, its disks are files of their own.
+    Make a guest again from a backup. It is off, its disks are files of their own. With ``instant``
+    it runs within seconds, and the blocks of its disks come in meanwhile.
 
     Without ``new`` it is the guest itself, with its UUID and addresses: only where there is no
     guest of the name any more. With ``new`` it is another one beside it, with UUID and addresses
@@ -148,6 +149,8 @@ def backup_restore(
         file beside it, which no guest has
     :param missing: True: where there is a guest of the name, all is well and nothing is done
     :param test: show what would be done, change nothing
+    :param instant: True: it is started at once, from the backup that the machine of the target
+        shows; ``virt.backup_instant`` waits until it needs that no more
 
     :return: under the new guest's name ``result``, ``comment``, ``changes`` (``backup``; ``path``
         of a file), ``host``, ``uuid``, ``target``
@@ -162,6 +165,7 @@ def backup_restore(
         str(name), str(backup), to, None if new is None else str(new), host,
         bool(overcommit), bool(name_is_free), bool(over), bool(stop),
         None if disk is None else str(disk), bool(missing), of_master.off(__opts__),
+        bool(instant),
     )  # fmt: skip
     with Fleet(__opts__) as fleet:
         shown = report.of_runner(fleet, asked.made, "backup_restore", __salt__)

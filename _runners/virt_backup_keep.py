@@ -52,7 +52,7 @@ def backup_prune(name=None, to=None, test=False):
 
 
 @result.reporting
-def backup_verify(name=None, backup="all", to=None, days=None, test=False):
+def backup_verify(name=None, backup="all", to=None, days=None, test=False, most=None):
     """
     Read backups back, at their target, and compare them with the digests of what was read of the
     guest. What is found is put down beside each backup; one that is broken is not good any more,
@@ -63,6 +63,8 @@ def backup_verify(name=None, backup="all", to=None, days=None, test=False):
     :param to: the target; default: all
     :param days: only backups that were not read back in so many days
     :param test: show who would read, read nothing
+    :param most: of each target no more than so many, those first that were not read back for the
+        longest time
 
     :return: under the target's name ``result`` (False when one is not good), ``comment``,
         ``backups`` (a list: ``guest``, ``uuid``, ``ident``, ``verified``, ``wrong``, ``trouble``)
@@ -78,8 +80,9 @@ def backup_verify(name=None, backup="all", to=None, days=None, test=False):
         days = units.parse_number(days, "days")
     if backup is None or isinstance(backup, bool) or not isinstance(backup, (str, int)):
         raise errors.InvalidInput(f"backup must be a name or a number, not {units.shown(backup)}")
+    count = None if most is None else units.parse_count(most, "most")
     with Fleet(__opts__) as fleet:
         guest = None if name is None else str(name)
         shown = report.of_runner(fleet, guest or "all", "backup_verify", __salt__)
-        one = keep.Verify(fleet, guest, to, shown, str(backup), days)
+        one = keep.Verify(fleet, guest, to, shown, str(backup), days, count)
         return operation.perform(one, test)

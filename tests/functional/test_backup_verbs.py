@@ -50,7 +50,7 @@ def run(tmp_path, monkeypatch, guest):
         json.dumps(found)  # it is plain data
         return found
 
-    call.vault = vault
+    call.vault, call.count = vault, 1
     return call
 
 
@@ -174,3 +174,16 @@ def test_a_users_mistake_is_one_line(run, arguments, named, words):
 def test_without_a_target_it_is_said_what_to_set(run):
     found = run("backup_prune", targets={"x": {}})
     assert "virt:backup:targets:x:folder is missing" in str(found)
+
+
+def test_those_not_read_back_for_the_longest_time_come_first(run, guest):
+    made = left(guest)
+    for several in ([made[0], made[1]], [made[2], made[3]], [made[0], made[1]]):
+        found = run("backup_verify", most=2)["vault"]["backups"]
+        assert sorted(one["ident"] for one in found) == several
+        for one in several:  # of the same second they would be as old as the next ones
+            path = next(Path(guest.target.folder.root).glob(f"*/{one}/verified.json"))
+            told = json.loads(path.read_text())
+            told["when"] = f"2025-01-0{1 + run.count}T00:00:00Z"
+            path.write_text(json.dumps(told))
+        run.count += 1

@@ -303,6 +303,22 @@ class Host:
     def backup_undo(self, **_more):
         return {"left": []}
 
+    def backup_stands(self, **_more):
+        return [{"uuid": "u", "ident": BACKUP, "stand": {"guest": "web1", "host": "hv1"}}]
+
+    def backup_standing(self, **_more):
+        return {"state": "cut", "ident": BACKUP, "percent": 7, "paused": True, "why": "it is gone",
+                "disks": {"vda": 7}}  # fmt: skip
+
+    def backup_again(self, **_more):
+        return {**self.backup_standing(), "state": "pulling", "why": None, "paused": False}
+
+    def backup_let_go(self, **_more):
+        return True
+
+    def backup_wish(self, **_more):
+        return "hours=24.0 to=vault"
+
     def backup_prune(self, **_more):
         backups = [{"ident": "000001-20261123T155220Z-00000001", "stays": False, "why": "no rule"}]
         about = {"uuid": "u", "guest": "web1", "backups": backups, "trouble": None}
@@ -420,7 +436,7 @@ VERBS = {
     "rebalance": ({"apply": True, "threshold": 0}, ("web1", "db1", "web2")),
     "repair": ({"apply": True}, ()), "repair_broken": ({"apply": True}, ()),
     "deployed": (
-        {"guests": {"web1": {"mem": 64, "seed": False, "hypervisor": "test"},
+        {"guests": {"web1": {"mem": 64, "seed": False, "hypervisor": "test", "backup": True},
                     "new1": {"mem": 64, "seed": False, "hypervisor": "test", "nic": None}},
          "deployment": "shop", "remove": True},
         ("new1", "db1", "web2"),
@@ -436,6 +452,9 @@ VERBS = {
     "backup_restore_over": ({"name": "web1", "over": True}, ("web1",)),
     "backup_restore_disk": ({"name": "web1", "disk": "vda"}, ("web1",)),
     "backup_confirm": ({"name": "web1"}, ("web1",)), "backup_undo": ({"name": "web1"}, ("web1",)),
+    "backup_restore_instant": ({"name": "web1", "new": "new1", "instant": True}, ("new1",)),
+    "backup_instant": ({"name": "web1", "timeout": 0}, ("web1",)),
+    "backup_instant_all": ({}, ("web1",)), "backup_instant_test": ({"test": True}, ()),
     "backups": ({}, ()), "backup_verify": ({}, ()),
     "backup_due": ({"guests": "web1"}, ("web1",)),
     "backup_prune": ({}, ()), "backup_prune_test": ({"name": "web1", "test": True}, ()),
@@ -452,6 +471,7 @@ RUNNERS = {
              "vm_info", "where"),
     "virt_backup": ("backup", "backup_due", "backups", "backup_restore", "backup_confirm",
                     "backup_undo"),
+    "virt_backup_instant": ("backup_instant",),
     "virt_backup_files": ("backup_ls", "backup_get"),
     "virt_backup_keep": ("backup_prune", "backup_verify"), "virt_deploy": ("deployed",),
     "virt_ha": ("ha_enable", "ha_disable", "ha_ignore", "ha_move", "ha_setup", "ha_rule",
@@ -467,9 +487,9 @@ RUNNERS = {
 
 def plain(verb):
     """The name of its function."""
-    for suffix in ("_broken", "_test", "_to", "_over", "_disk"):
+    for suffix in ("_broken", "_test", "_to", "_over", "_disk", "_all"):
         verb = verb.removesuffix(suffix)
-    return verb
+    return verb.replace("restore_instant", "restore")
 
 
 @pytest.fixture(scope="module")

@@ -149,6 +149,41 @@ def test_a_deployment_is_data(render):
         assert {"guests": guests} in found[name]["virt.deployed"]
 
 
+BACKUPS = (HERE / "formulas/virt/backups/init.sls").read_text()
+
+
+def _schedule(found):
+    (written,) = [one["contents"] for one in found["virt_backups_schedule"]["file.managed"]
+                  if "contents" in one]  # fmt: skip
+    return yaml.safe_load(written)["schedule"]
+
+
+def test_the_schedule_of_backups_is_what_its_manual_says(render):
+    found = render(BACKUPS, {})
+    names = [one for one in found["virt_backups_schedule"]["file.managed"] if "name" in one]
+    assert names == [{"name": "/etc/salt/master.d/salt-virt-backups.conf"}]
+    manual = (HERE / "docs/backups.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| `(\{.*?\})` \|", manual, re.M)
+    told = {f"virt_backup_{name}": yaml.safe_load(text) for name, text in rows}
+    plan = _schedule(found)
+    found = {name: {"seconds": one["seconds"], **one["kwargs"]} for name, one in plan.items()}
+    assert found == told
+    assert {one["function"] for one in plan.values()} == {
+        "virt.backup_due", "virt.backup_prune", "virt.backup_verify", "virt.backup_instant"
+    }  # fmt: skip
+
+
+def test_the_schedule_of_backups_says_what_is_in_pillar(render):
+    due = {"seconds": 600, "guests": "web*", "hours": 12, "to": "vault", "said": False}
+    plan = _schedule(render(BACKUPS, {}, {"virt_backups": {"due": due, "prune": False}}))
+    assert set(plan) == {"virt_backup_due", "virt_backup_verify", "virt_backup_instant"}
+    one = plan["virt_backup_due"]
+    assert (one["seconds"], {"seconds": 600, **one["kwargs"]}) == (600, due)
+    wrong = render(BACKUPS, {}, {"virt_backups": {"purge": {}}})
+    (said,) = wrong["virt_backups_schedule"]["test.fail_without_changes"]
+    assert "unknown purge" in said["name"] and "virt_backups_master" not in wrong
+
+
 def test_the_page_is_configured_as_its_manual_says(render):
     found = render((HERE / "formulas/virt/page/init.sls").read_text(), {})
     written = {key: value for one in found["virt_page_settings"]["file.managed"]

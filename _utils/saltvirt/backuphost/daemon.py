@@ -17,6 +17,8 @@ from saltvirt.images import tools
 
 _PROGRAM = "qemu-storage-daemon"
 _STARTS_S = 20
+# a guest that waits for longer for a block complains; it is paused then
+RECONNECTS_S = 30
 
 
 @dataclass(frozen=True)
@@ -59,18 +61,64 @@ class Server:
             self._process.wait()
 
 
+@dataclass(frozen=True)
+class Far:
+    """What another machine shows by NBD over TLS. certificates: the folder with ca-cert.pem,
+    client-cert.pem and client-key.pem; it may be gone once this has begun."""
+
+    host: str
+    port: int
+    exports: tuple[str, ...]
+    certificates: str
+
+
 def begin(disks: list[Shown], path: str) -> Server:
     """Shows them on a socket of that path, which is in a folder of root's alone. Raises
     OperationFailed, Unsupported."""
+    words = []
+    for secret in sorted({disk.secret for disk in disks if disk.secret}):
+        words += ["--object", secret]
+    for number, disk in enumerate(disks):
+        words += _exported(disk, number)
+    return _served(words, path)
+
+
+def hand_on(far: Far, path: str) -> Server:
+    """Shows here what another machine shows, under the same names. What is asked for while it is
+    cut off waits for RECONNECTS_S, then it fails; it is connected again whenever that can be.
+    Raises OperationFailed, Unsupported."""
+    words = ["--object", json.dumps(credentials(far.certificates))]
+    for number, export in enumerate(far.exports):
+        node = {**nbd(far.host, far.port, export), "node-name": f"disk-{number}",
+                "read-only": True, "reconnect-delay": RECONNECTS_S}  # fmt: skip
+        words += ["--blockdev", json.dumps(node), "--export", _export(number, export)]
+    return _served(words, path)
+
+
+def credentials(folder: str) -> dict[str, Any]:
+    """The object ``tls`` of a client, with the certificates in a folder."""
+    return {
+        "qom-type": "tls-creds-x509", "id": "tls", "dir": folder, "endpoint": "client",
+        "verify-peer": True,
+        # else QEMU wants this side's certificate to be of the other one's authority
+        "sanity-check": False,
+    }  # fmt: skip
+
+
+def nbd(host: str, port: int, export: str) -> dict[str, Any]:
+    """QEMU's name for what is shown there, by those credentials."""
+    return {
+        "driver": "nbd", "export": export, "tls-creds": "tls",
+        "server": {"type": "inet", "host": host, "port": str(port)},
+    }  # fmt: skip
+
+
+def _served(words: list[str], path: str) -> Server:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-    address = {"type": "unix", "path": path}
-    argv = [_PROGRAM, "--nbd-server", json.dumps({"addr": address, "max-connections": 0})]
-    for secret in sorted({disk.secret for disk in disks if disk.secret}):
-        argv += ["--object", secret]
-    for number, disk in enumerate(disks):
-        argv += _exported(disk, number)
-    found = _started(argv)
+    server = {"addr": {"type": "unix", "path": path}, "max-connections": 0}
+    # objects are made in order: what is exported has to be there
+    found = _started([_PROGRAM, "--nbd-server", json.dumps(server), *words])
     _wait(found, path)
     return found
 
@@ -83,13 +131,15 @@ def _exported(disk: Shown, number: int) -> list[str]:
     }  # fmt: skip
     if disk.crypt:
         node |= {"encrypt": disk.crypt, "backing": disk.below}
-    export: dict[str, Any] = {
-        "type": "nbd", "id": f"export-{number}", "node-name": f"disk-{number}",
-        "name": disk.export, "writable": False,
-    }  # fmt: skip
-    if disk.bitmap:
-        export["bitmaps"] = [disk.bitmap]
-    return ["--blockdev", json.dumps(node), "--export", json.dumps(export)]
+    more = {"bitmaps": [disk.bitmap]} if disk.bitmap else {}
+    return ["--blockdev", json.dumps(node), "--export", _export(number, disk.export, more)]
+
+
+def _export(number: int, name: str, more: dict[str, Any] | None = None) -> str:
+    return json.dumps({
+        "type": "nbd", "id": f"export-{number}", "node-name": f"disk-{number}", "name": name,
+        "writable": False, **(more or {}),
+    })  # fmt: skip
 
 
 def _started(argv: list[str]) -> Server:

@@ -49,23 +49,37 @@ def _pruned(target: Target, uuid: str, rules: Retention, test: bool) -> KeptGues
 
 
 def read_back(
-    target: Target, name: str | None, backup: str, days: float | None, now: str, tell: Tell
+    target: Target,
+    name: str | None,
+    backup: str,
+    days: float | None,
+    now: str,
+    tell: Tell,
+    most: int | None = None,
 ) -> AllReadBack:
     """Reads backups back, each guest's from the oldest on.
 
     backup: of each guest: ALL, or what ``ident.find`` takes. days: only those that were not read
-    back in so many days; None: all. now: as a record has it.
+    back in so many days; None: all. now: as a record has it. most: no more than so many, those
+    first that were not read back for the longest time.
     """
     stocks = {uuid: stock for uuid, stock in named(target, name).items() if stock.last}
     wanted = [
         (uuid, one) for uuid, stock in stocks.items() for one in _wanted(stock, backup, days, now)
     ]
+    if most is not None:
+        wanted = sorted(wanted, key=lambda one: _since(one[1]))[:most]
     return AllReadBack(tuple(_read_back(target, uuid, one, now, tell) for uuid, one in wanted))
 
 
 def _wanted(stock: Stock, backup: str, days: float | None, now: str) -> Iterator[Backup]:
     chosen = list(stock) if backup == ALL else [stock.backups[idents.find(stock.backups, backup)]]
     return (one for one in chosen if days is None or _is_due(one, days, now))
+
+
+def _since(backup: Backup) -> tuple[str, str]:
+    """When it was last read back, those never read back first."""
+    return (backup.verified.when if backup.verified else "", backup.ident)
 
 
 def _is_due(backup: Backup, days: float, now: str) -> bool:

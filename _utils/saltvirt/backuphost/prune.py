@@ -6,8 +6,9 @@ by kill -9, too, each backup that is left is as whole as it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from saltvirt.backuphost import stands
 from saltvirt.backuphost.target import Target
 from saltvirt.backups import retention
 from saltvirt.backups.retention import Retention, Verdict
@@ -21,15 +22,23 @@ def guest(target: Target, uuid: str, rules: Retention, test: bool = False) -> li
     with target.locked(uuid):
         if not test:
             target.sweep(uuid)
-        held = {one for one in target.stock(uuid).backups if target.is_used(uuid, one)}
+        held = dict(_held(target, uuid))
         verdicts = retention.judge(target.stock(uuid), rules, held)
         while not test and (used := _removed(target, uuid, verdicts)):
             # somebody began to read it since: that, and what it stands on, stays
-            held.add(used)
+            held[used] = stands.why(target, uuid, used) or retention.READ
             gone = [one for one in verdicts if not one.stays and not _is_there(target, uuid, one)]
             verdicts = retention.judge(target.stock(uuid), rules, held) + gone
             verdicts.sort(key=lambda one: one.ident, reverse=True)
     return verdicts
+
+
+def _held(target: Target, uuid: str) -> Iterator[tuple[str, str]]:
+    """(a backup, why it stays whatever the rules say)."""
+    for one in target.stock(uuid).backups:
+        why = stands.why(target, uuid, one)
+        if why or target.is_used(uuid, one):
+            yield one, why or retention.READ
 
 
 def _removed(target: Target, uuid: str, verdicts: Iterable[Verdict]) -> str | None:

@@ -5,39 +5,40 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import shutil
-import subprocess
 import sys
 import time
 from dataclasses import dataclass, replace
-from typing import Any
 
-from saltvirt import errors, places, program
-from saltvirt.backuphost import daemon, layers, relay
+from saltvirt import errors, places
+from saltvirt.backuphost import apart, daemon, layers, relay, stands
 from saltvirt.backuphost.target import Target
 from saltvirt.backups import ident
 from saltvirt.backups.answers import ShownBackup, ShownDisk
+from saltvirt.backups.stands import Stand
 from saltvirt.doors import Door
-from saltvirt.images import locks, tools
+from saltvirt.images import locks
 from saltvirt.wire import Fact
 
 MODULE = "backuphost.show"
 _RUN = f"{places.RUN}/backups"
 # so long nobody may be connected
 IDLE_S = 120
+# the same where a guest stands on it, which is paused as long as it is cut off
+STANDS_IDLE_S = 86_400
 _LOOK_S = 2
-_BEGINS_S = 60
 
 
 @dataclass(frozen=True)
 class ShowRequest(Fact):
-    """What is shown: a backup in a folder. door: where, and to whom."""
+    """What is shown: a backup in a folder. door: where, and to whom. stand: the guest that runs
+    from it; None: it is only read."""
 
     folder: str
     uuid: str
     ident: str
     door: Door
+    stand: Stand | None = None
 
 
 def show(library: str, asked: ShowRequest, host: str) -> ShownBackup:
@@ -59,24 +60,7 @@ def show(library: str, asked: ShowRequest, host: str) -> ShownBackup:
 
 def _begun(library: str, asked: ShowRequest) -> int:
     """The port on which the program shows it."""
-    process = subprocess.Popen(
-        [sys.executable, program.kept(library, MODULE, locks.private(places.RUN))],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, env=tools.environment(), cwd="/", start_new_session=True,
-    )  # fmt: skip
-    with tools.pipe(process.stdin) as stdin:
-        stdin.write(json.dumps(asked.to_answer()).encode())
-    stdout = tools.pipe(process.stdout)
-    line = stdout.readline() if select.select([stdout], [], [], _BEGINS_S)[0] else b""
-    try:
-        said = json.loads(line)
-    except ValueError as exc:
-        process.kill()
-        process.wait()
-        raise errors.OperationFailed("the program that shows the backup died") from exc
-    if "error" in said:
-        raise errors.OperationFailed(said["error"])
-    return int(said["port"])
+    return int(apart.begin(library, MODULE, asked, "the program that shows the backup")["port"])
 
 
 def main(_words: list[str]) -> int:
@@ -86,24 +70,26 @@ def main(_words: list[str]) -> int:
         target = Target(asked.folder)
         with target.using(asked.uuid, asked.ident) as found:
             disks = [layers.of(target, found, one).shown(one.target) for one in found.disks]
+            if asked.stand:
+                stands.take(target, asked.uuid, asked.ident, asked.stand)
             # what a process that died left of such folders is removed on the way
             folder, _in_use = locks.private_folder(_RUN, "show-")
             path = os.path.join(folder, "nbd")
             server = daemon.begin(disks, path)
             door = relay.begin(asked.door, path)
-            _say({"port": door.port})
-            _keep(server, door)
+            apart.say({"port": door.port})
+            _keep(server, door, target, asked)
             shutil.rmtree(folder, ignore_errors=True)
     except errors.VirtError as exc:
-        _say({"error": exc.text})
+        apart.say({"error": exc.text})
         return 1
     return 0
 
 
-def _keep(server: daemon.Server, door: relay.Relay) -> None:
-    """Until nobody has read for a while."""
-    last_s = time.monotonic()
-    while server.lives and time.monotonic() - last_s < IDLE_S:
+def _keep(server: daemon.Server, door: relay.Relay, target: Target, asked: ShowRequest) -> None:
+    """Until nobody has read for a while, or the guest that stood on it does no more."""
+    last_s, idle_s = time.monotonic(), STANDS_IDLE_S if asked.stand else IDLE_S
+    while server.lives and time.monotonic() - last_s < idle_s and _is_stood_on(target, asked):
         time.sleep(_LOOK_S)
         if door.is_read:
             last_s = time.monotonic()
@@ -111,5 +97,8 @@ def _keep(server: daemon.Server, door: relay.Relay) -> None:
     server.end()
 
 
-def _say(data: dict[str, Any]) -> None:
-    print(json.dumps(data), flush=True)
+def _is_stood_on(target: Target, asked: ShowRequest) -> bool:
+    if asked.stand is None:
+        return True
+    found = stands.of(target, asked.uuid, asked.ident)
+    return stands.UNREADABLE in found or any(one.is_of(asked.stand) for one in found)

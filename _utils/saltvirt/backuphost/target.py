@@ -7,6 +7,7 @@
                vda.qcow2      a disk, whole or an overlay on ../PARENT/vda.qcow2
                vda.pieces     digests of what was read of it
                verified.json  what was found when it was last read back
+               stands.json    which guests run from it
     UUID/.lock                who makes or removes a backup of this guest
     UUID/.new-IDENT           being made, UUID/.gone-IDENT being removed; of a process that died:
                               the next one removes it
@@ -22,6 +23,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 from saltvirt import errors
+from saltvirt.backuphost import stands
 from saltvirt.backuphost.folder import Busy, Folder
 from saltvirt.backups import ident as idents
 from saltvirt.backups import marks, pieces, record
@@ -184,12 +186,15 @@ class Target:
                 self.folder.remove(uuid, one)
 
     def remove(self, uuid: str, ident: str) -> bool:
-        """Takes a backup away; False when somebody reads it. Hold the guest's lock.
+        """Takes a backup away; False when somebody reads it, or a guest stands on it. Hold the
+        lock of the guest that was backed up.
 
         What stands on it has to be gone before.
         """
         try:
             with self._alone(uuid, _ident(ident)):
+                if stands.of(self, uuid, ident):
+                    return False
                 self.folder.rename(uuid, ident, to=f"{GONE}{ident}")
         except Busy:
             return False

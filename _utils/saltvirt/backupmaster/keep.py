@@ -91,7 +91,8 @@ class Prune:
 
 class Verify:
     """Reads backups back. backup: of each guest, ``all``, ``latest``, or a name or number. days:
-    only those that were not read back in so many days."""
+    only those that were not read back in so many days. most: of each target no more than so many,
+    those first that were not read back for the longest time."""
 
     def __init__(
         self,
@@ -101,9 +102,10 @@ class Verify:
         report: Report,
         backup: str = "all",
         days: float | None = None,
+        most: int | None = None,
     ) -> None:
         self.fleet, self.name, self.to, self.report = fleet, name, to, report
-        self.backup, self.days = backup, days
+        self.backup, self.days, self.most = backup, days, most
 
     def check(self) -> Several:
         """Who would read them."""
@@ -126,6 +128,8 @@ class Verify:
             "folder": target.folder, "name": self.name, "backup": self.backup, "days": self.days,
             "mounted": target.mounted,
         }  # fmt: skip
+        if self.most is not None:
+            asked["most"] = self.most
         self.report.step("begin", f"{target.name}: {host} reads its backups back")
         watch = ("salt/virt/backup/", self._watch)
         said = self.fleet.one(host, "virt.backup_verify", asked, long=True, watch=watch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from saltvirt import errors, names, settings
 from saltvirt.answers.made import Made
 from saltvirt.backupmaster import backup as backing_up
-from saltvirt.backupmaster import keep
+from saltvirt.backupmaster import instant, keep
 from saltvirt.backups import ident, policy
 from saltvirt.backups.answers import (
     BackupReader,
@@ -18,6 +19,7 @@ from saltvirt.backups.answers import (
     RestoredDisk,
     ShownBackup,
 )
+from saltvirt.backups.stands import Stand
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import find, inventory, keepers, lifecycle, lock, unique
 from saltvirt.operations.operation import Checked, Reasons, Result
@@ -34,7 +36,8 @@ class RestoreRequest:
     also where that has no room. name_is_free: the operator knows that no silent host has a guest of
     the name. over: it takes the place of the guest that is there; stop: which is powered off for
     it. disk: this one alone. missing: only where there is no guest of the name. off: host to the
-    proof that it is off, of hosts that are silent."""
+    proof that it is off, of hosts that are silent. instant: it runs at once, and its blocks come in
+    meanwhile."""
 
     name: str
     backup: str = ident.LATEST
@@ -48,6 +51,7 @@ class RestoreRequest:
     disk: str | None = None
     missing: bool = False
     off: Mapping[str, str] = field(default_factory=dict)
+    instant: bool = False
 
     def check(self) -> None:
         """Raises InvalidInput for what makes no sense together."""
@@ -59,6 +63,9 @@ class RestoreRequest:
             raise errors.InvalidInput(
                 "missing=True is for a guest that is gone: not with over or disk"
             )
+
+        if self.instant and self.disk and not self.over:
+            raise errors.InvalidInput("instant=True is for a guest: a file is read whole")
 
     @property
     def made(self) -> str:
@@ -100,6 +107,7 @@ class Restore:
             comment += f" in the place of the {'disk' if self.request.disk else 'guest'} there" * (
                 self.request.over
             )
+            comment += ", and run while its blocks come in" * self.request.instant
             more = {"host": found.host, "target": found.target.name}
             return Checked(name, comment, {"backup": found.backup.ident}, more)
         return reasons.checked(name)
@@ -203,25 +211,33 @@ class Restore:
         text = f"{self._what}: making it on {found.host} from {of.ident}"
         self.report.step("restore", text, backup=of.ident, host=found.host)
         reader = BackupReader.from_answer(
-            self.fleet.one(found.host, "virt.backup_reader", {}), found.host
+            self.fleet.one(found.host, "virt.backup_reader", {"once": True}), found.host
         )
         asked = {
             "folder": found.target.folder, "mounted": found.target.mounted, "uuid": of.uuid,
             "backup": of.ident, "reader": reader.authority,
         }  # fmt: skip
-        said = self.fleet.one(found.machine, "virt.backup_show", asked)
-        ShownBackup.from_answer(said, found.machine)
-        if self.request.disk and not self.request.over:
-            return self._file(found, said)
-        wanted = self._wanted(said)
-        wanted["itself"] = self.request.new is None
-        if self.request.over:
-            wanted |= {"over": True, "stop": self.request.stop, "disk": self.request.disk}
-        answer = self._told(found.host, "virt.backup_restore", wanted)
-        made = Made.from_answer(answer, found.host)
-        if made.name != name:
-            raise errors.BadAnswer(f"{found.host} answers for {made.name}, asked was {name}")
+        stood = instant.Stood(found.target, str(of.uuid), of.ident, Stand(name, found.host))
+        if self.request.instant:
+            asked["stand"] = stood.stand.to_answer()
+        try:
+            said = self.fleet.one(found.machine, "virt.backup_show", asked)
+            ShownBackup.from_answer(said, found.machine)
+            wanted = self._wanted(said, reader)
+            if self.request.disk and not self.request.over:
+                return self._file(found, wanted)
+            made = self._guest(found, wanted)
+        except errors.VirtError:
+            if self.request.instant:
+                with contextlib.suppress(errors.VirtError):
+                    instant.settled(self.fleet, stood)
+            raise
         comment = f"{self._what} was made on {found.host} from {of.ident}; {name} is off"
+        if self.request.instant:
+            comment = (
+                f"{name} runs on {found.host} from {of.ident}; its blocks come in meanwhile: "
+                f"virt.backup_instant {name} waits for them"
+            )
         if self.request.over:
             comment += (
                 f". What it had before is kept: virt.backup_confirm {name} deletes that, "
@@ -231,9 +247,22 @@ class Restore:
         more = {"host": found.host, "uuid": made.uuid, "target": found.target.name}
         return Result(name, comment, {"backup": of.ident}, more)
 
-    def _file(self, found: _Planned, said: Any) -> Result:
+    def _guest(self, found: _Planned, wanted: dict[str, Any]) -> Made:
+        asked = self.request
+        wanted["itself"] = asked.new is None
+        if asked.over:
+            wanted |= {"over": True, "stop": asked.stop, "disk": asked.disk}
+        if asked.instant:
+            wanted |= {"instant": True, "bandwidth": found.target.bandwidth_mib_s}
+        answer = self._told(found.host, "virt.backup_restore", wanted)
+        made = Made.from_answer(answer, found.host)
+        if made.name != asked.made:
+            raise errors.BadAnswer(f"{found.host} answers for {made.name}, asked was {asked.made}")
+        return made
+
+    def _file(self, found: _Planned, wanted: dict[str, Any]) -> Result:
         name, of = self.request.made, found.backup
-        wanted = {**self._wanted(said), "disk": self.request.disk}
+        wanted["disk"] = self.request.disk
         answer = self._told(found.host, "virt.backup_disk", wanted)
         made = RestoredDisk.from_answer(answer, found.host)
         comment = f"{self._what} from {of.ident} is {made.path} on {found.host}; no guest has it"
@@ -241,11 +270,11 @@ class Restore:
         more = {"host": found.host, "target": found.target.name}
         return Result(name, comment, {"backup": of.ident, "path": made.path}, more)
 
-    def _wanted(self, shown: Any) -> dict[str, Any]:
+    def _wanted(self, shown: Any, reader: BackupReader) -> dict[str, Any]:
         terms = account.terms(None, placement.of_master(self.fleet.opts))
         return {
             "name": self.request.made, "shown": shown, "overcommit": self.request.overcommit,
-            "placement": terms.to_answer(),
+            "placement": terms.to_answer(), "reader": reader.authority,
         }  # fmt: skip
 
     def _told(self, host: str, verb: str, wanted: dict[str, Any]) -> Any:

@@ -8,11 +8,14 @@ written again.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 
 from saltvirt.backups import record
 from saltvirt.backups.stock import Stock
+
+# why a backup is held
+READ = "it is being read"
 
 
 @dataclass(frozen=True)
@@ -56,16 +59,20 @@ _PERIODS: dict[str, Callable[[datetime.datetime], str]] = {
 }
 
 
-def judge(stock: Stock, retention: Retention, held: Collection[str] = ()) -> list[Verdict]:
+def judge(
+    stock: Stock, retention: Retention, held: Collection[str] | Mapping[str, str] = ()
+) -> list[Verdict]:
     """What becomes of each backup of a guest, the newest first: in this order they are removed.
 
-    held: those that somebody reads. One that is not good takes no good one's place, and goes when
-    a newer one is good. What cannot be read stays, with all that is older, as it may stand on that.
+    held: those that somebody reads, or a mapping to why each is held. One that is not good takes no
+    good one's place, and goes when a newer one is good. What cannot be read stays, with all that is
+    older, as it may stand on that.
     """
     stays = _wanted(stock, retention)
     if not retention.is_set:
         stays = dict.fromkeys(stock.backups, "retention is not set")
-    for ident, why in _unjudged(stock, held):
+    reasons = held if isinstance(held, Mapping) else dict.fromkeys(held, READ)
+    for ident, why in _unjudged(stock, reasons):
         stays.setdefault(ident, why)
     for ident in tuple(stays):
         for below in stock.needs(ident):
@@ -93,10 +100,10 @@ def _wanted(stock: Stock, retention: Retention) -> dict[str, str]:
     return found
 
 
-def _unjudged(stock: Stock, held: Collection[str]) -> list[tuple[str, str]]:
+def _unjudged(stock: Stock, held: Mapping[str, str]) -> list[tuple[str, str]]:
     """(name, why) of those that stay because nobody can tell, or because they are in use."""
     all_, good = list(stock.backups), stock.good
-    found = [(one, "it is being read") for one in all_ if one in held]
+    found = [(one, held[one]) for one in all_ if one in held]
     unread = [one.ident for one in stock if one.record is None]
     by_hand = "its record cannot be read: look at it, and remove it by hand"
     found += [(one, by_hand) for one in unread]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from saltvirt import errors
+from saltvirt.backuphost import daemon
 from saltvirt.backups.answers import ShownBackup, ShownDisk
 from saltvirt.design.domain import RECORD_VERSION
 from saltvirt.host.domain import metadata
@@ -108,8 +109,8 @@ class Restore(GuestBuilder):
             self._another(built)
         return built
 
-    @staticmethod
-    def point(record: GuestRecord, disk: Disk, path: str) -> None:
+    def point(self, record: GuestRecord, disk: Disk, path: str) -> None:
+        """The file becomes the disk's, and the guest's own."""
         disk.source = disk.backing_store = None
         disk.type, disk.driver_type = "file", FORMAT
         disk.source.file = path
@@ -139,15 +140,7 @@ class Restore(GuestBuilder):
         return write
 
     def _argv(self, target: str, path: str) -> list[str]:
-        credentials = {
-            "qom-type": "tls-creds-x509", "id": "tls", "dir": self.certificates,
-            "endpoint": "client", "verify-peer": True,
-            # else QEMU wants this side's certificate to be of the other one's authority
-            "sanity-check": False,
-        }  # fmt: skip
-        source = {
-            "driver": "nbd", "export": target, "tls-creds": "tls",
-            "server": {"type": "inet", "host": self.shown.host, "port": str(self.shown.port)},
-        }  # fmt: skip
+        credentials = daemon.credentials(self.certificates)
+        source = daemon.nbd(self.shown.host, self.shown.port, target)
         return ["qemu-img", "convert", "--object", json.dumps(credentials), "-O", FORMAT,
                 f"json:{json.dumps(source)}", path]  # fmt: skip

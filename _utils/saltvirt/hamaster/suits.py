@@ -58,6 +58,8 @@ def is_shared(host: Host, path: str) -> bool:
 
 
 def _disk(name: str, disk: Element, host: Host) -> Iterator[str]:
+    if disk.find("backingStore/source[@protocol='nbd']/host[@transport='unix']") is not None:
+        yield f"disk {name} still stands on a backup that {host.name} reads"
     source, kind = disk.find("source"), disk.get("type") or "file"
     if source is None or kind == "network":
         return

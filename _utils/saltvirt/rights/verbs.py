@@ -50,7 +50,7 @@ RULES = {
             "authorize", "seed_eject", "migrate", "migratable", "migrate_abort", "migrate_recover",
             "migrate_unfinished", "evacuate", "restore", "rebalance", "repair", "started",
             "backups", "backup_due", "backup_restore", "backup_confirm", "backup_undo",
-            "backup_prune", "backup_verify", "backup_ls", "backup_get",
+            "backup_prune", "backup_verify", "backup_ls", "backup_get", "backup_instant",
             "put", "get", "metrics", "certs", "revoke", "rotate_ca",
             "ha_enable", "ha_disable", "ha_ignore", "ha_move", "ha_setup", "ha_rule",
             "ha_arm", "ha_disarm", "ha_confirm_off", "ha_status", "ha_simulate", "fence", "own",

@@ -24,6 +24,7 @@ class Disk(Device):
     discard = Prop("driver/@discard")
     detect_zeroes = Prop("driver/@detect_zeroes")
     error_policy = Prop("driver/@error_policy")
+    rerror_policy = Prop("driver/@rerror_policy")
     iothread = Prop("driver/@iothread", INT)
     queues = Prop("driver/@queues", INT)
     copy_on_read = Prop("driver/@copy_on_read", ON_OFF)

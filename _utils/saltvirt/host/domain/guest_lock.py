@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from urllib.parse import quote, unquote
 
 from saltvirt import errors, places, settings
+from saltvirt.host.domain import stands
 from saltvirt.images import locks
 
 FOLDER = places.LOCKS
@@ -36,12 +37,14 @@ def held(where: str, what: str, *names: str, wait_s: float | None = None) -> Ite
     """Holds the guests' locks for the block; within it the same thread has them already.
 
     where: of :func:`folder`. what: the operation, for who waits. Waits for ``wait_s``
-    (WAIT_S), then raises OperationFailed with who has the lock, and since when.
+    (WAIT_S), then raises OperationFailed with who has the lock, and since when. Raises Refused
+    where a guest stands on a backup, and that is nothing for such a one.
     """
     deadline = time.monotonic() + (WAIT_S if wait_s is None else wait_s)
     with contextlib.ExitStack() as stack:
         for name in sorted({str(name) for name in names}):
             stack.enter_context(_one(where, what, name, deadline))
+            stands.refuse(what, name)
         yield
 
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 AUTHORITY, CERTIFICATE, KEY = "ca-cert.pem", "client-cert.pem", "client-key.pem"
 # of one that is made for one conversation, and of one that a machine keeps
 ONCE_DAYS, KEPT_DAYS = 30, 3650
+# of one that waits for its conversation
+_UNTAKEN_S = 86_400
 _MOST = 8192
 
 
@@ -71,11 +73,11 @@ def kept(folder: str, host: str) -> OwnPair:
 
 def once(folder: str, host: str) -> OwnPair:
     """A client's for one conversation: who made it takes it by its authority. Those that nobody
-    took go when they are no longer valid. folder: root's alone. Raises PkiError."""
+    took within a day go with the next one. folder: root's alone. Raises PkiError."""
     where, found = files.folder(folder), made(host, certs.CLIENT)
     with files.locked(where / ".lock"):
         for old in where.iterdir():
-            if old.is_dir() and time.time() - old.lstat().st_mtime > ONCE_DAYS * 86_400:
+            if old.is_dir() and time.time() - old.lstat().st_mtime > _UNTAKEN_S:
                 shutil.rmtree(old, ignore_errors=True)
         _write(files.folder(where / _digest(found.authority)), found)
     return found

@@ -1,0 +1,44 @@
+"""A program of ours that outlives the job which begins it: what it is to do is on its standard
+input, and what it says first is one line of JSON."""
+
+from __future__ import annotations
+
+import json
+import select
+import subprocess
+import sys
+from typing import Any
+
+from saltvirt import errors, places, program
+from saltvirt.images import locks, tools
+from saltvirt.wire import Fact
+
+_BEGINS_S = 60
+
+
+def begin(library: str, module: str, asked: Fact, what: str) -> dict[str, Any]:
+    """What it says. library: the folder of the package saltvirt. what: it, in words. Raises
+    OperationFailed where it does not begin."""
+    process = subprocess.Popen(
+        [sys.executable, program.kept(library, module, locks.private(places.RUN))],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, env=tools.environment(), cwd="/", start_new_session=True,
+    )  # fmt: skip
+    with tools.pipe(process.stdin) as stdin:
+        stdin.write(json.dumps(asked.to_answer()).encode())
+    stdout = tools.pipe(process.stdout)
+    line = stdout.readline() if select.select([stdout], [], [], _BEGINS_S)[0] else b""
+    try:
+        said: dict[str, Any] = json.loads(line)
+    except ValueError as exc:
+        process.kill()
+        process.wait()
+        raise errors.OperationFailed(f"{what} died") from exc
+    if "error" in said:
+        raise errors.OperationFailed(said["error"])
+    return said
+
+
+def say(data: dict[str, Any]) -> None:
+    """What the program says of itself."""
+    print(json.dumps(data), flush=True)

@@ -1,0 +1,41 @@
+{#- When backups are taken, removed by rule and read back: the schedule of the master, docs/backups.md.
+    For the master's own minion; pillar virt_backups. #}
+{%- set given = salt["pillar.get"]("virt_backups", {}) or {} %}
+{%- set defaults = {
+  "due": {"seconds": 3600, "said": True},
+  "prune": {"seconds": 86400},
+  "verify": {"seconds": 86400, "days": 30},
+  "instant": {"seconds": 600},
+} %}
+{%- set unknown = given | reject("in", defaults) | list %}
+{%- set schedule = {} %}
+{%- for name, values in defaults.items() %}
+{%-   set said = given.get(name, {}) %}
+{%-   if said is not sameas false %}
+{%-     set kwargs = dict(values, **(said or {})) %}
+{%-     set seconds = kwargs.pop("seconds") %}
+{%-     do schedule.update({"virt_backup_" ~ name: {"function": "virt.backup_" ~ name,
+          "seconds": seconds | int, "maxrunning": 1, "kwargs": kwargs}}) %}
+{%-   endif %}
+{%- endfor %}
+{%- if unknown %}
+
+virt_backups_schedule:
+  test.fail_without_changes:
+    - name: {{ ("pillar virt_backups: unknown " ~ unknown | join(", ") ~ "; known: "
+        ~ defaults | join(", ")) | yaml_dquote }}
+{%- else %}
+
+virt_backups_schedule:
+  file.managed:
+    - name: {{ (opts.conf_file.rpartition("/")[0] ~ "/master.d/salt-virt-backups.conf") | yaml_dquote }}
+    - contents: {{ ("schedule: " ~ schedule | json) | yaml_dquote }}
+    - makedirs: true
+
+virt_backups_master:
+  service.running:
+    - name: salt-master
+    - order: last
+    - watch:
+      - virt_backups_schedule
+{%- endif %}

@@ -1,0 +1,409 @@
+"""A guest runs from a backup that another machine shows, while its blocks come in: on a libvirtd of
+our own, by real QEMUs, TLS and keys."""
+
+import contextlib
+import os
+import subprocess
+import threading
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+pytest.importorskip("cryptography")
+
+import libvirt
+from salt.exceptions import CommandExecutionError
+
+from saltvirt import doors, errors
+from saltvirt.backuphost import daemon, keyfile, layers, relay
+from saltvirt.backups.answers import ShownBackup, ShownDisk
+from saltvirt.backups.stands import CUT, GONE, OFF, PULLING, WHOLE
+from saltvirt.backupserve import instant, over, standing
+from saltvirt.host.domain import aside, guest_lock, stands
+from saltvirt.host.provision import admission, guest_builder
+from saltvirt.pki.common import certs
+from saltvirt.pki.host import own_pair
+from tests.functional.daemon import libvirtd  # noqa: F401
+from tests.functional.test_backup_sealed import keys_in
+from tests.functional.test_killed import DISK, GUEST, MIB, Host
+
+pytestmark = pytest.mark.skipif(
+    not os.path.exists("/usr/bin/qemu-storage-daemon"), reason="no qemu-storage-daemon"
+)
+SIZE, HERE = 64 * MIB, "127.0.0.1"
+# reads a sector of each 64 KiB, over and over; at an error it would stop for good
+READS = bytes.fromhex(
+    "31c08ed8b442b280be257ccd1372146681062d7c800000006681262d7cffff0100ebe1faf4"
+    "100001000080000000000000000000000000"
+)
+IDENT = "000001-20261125T160000Z-0123abcd"
+
+
+def until(wanted, seconds=60):
+    """What is true at last."""
+    end = time.monotonic() + seconds
+    while not (found := wanted()) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert found
+    return found
+
+
+class Target:
+    """A machine that shows a backup."""
+
+    def __init__(self, folder, reader):
+        self.folder, self.reader = folder, reader
+        self.server = self.door = self.key = None
+
+    def make(self, targets):
+        for target in targets:
+            raw = self.folder / f"{target}.raw"
+            boot = READS.ljust(510, b"\0") + b"\x55\xaa"
+            raw.write_bytes(boot + os.urandom(SIZE // 2 - 512))
+            os.truncate(raw, SIZE)
+            argv = ["qemu-img", "convert", "-O", "qcow2"]
+            if self.key:
+                crypt = f"encrypt.format=luks,encrypt.key-secret={keyfile.ID},encrypt.iter-time=10"
+                argv += ["--object", self.key.object, "-o", crypt]
+            argv += [raw, self.folder / f"{target}.b"]
+            # where others have the CPU, QEMU cannot tell how long LUKS takes
+            until(lambda argv=argv: subprocess.run(argv, check=False).returncode == 0)
+
+    def show(self, definition, targets):
+        inner = str(self.folder / "show")
+        paths = {t: (str(self.folder / f"{t}.b"),) for t in targets}
+        disks = [layers.Layers(path, self.key).shown(t) for t, path in paths.items()]
+        self.server = daemon.begin(disks, inner)
+        pair = own_pair.made(HERE, certs.SERVER)
+        told = doors.Credentials(pair.authority, pair.certificate, pair.key, self.reader.authority)
+        self.door = relay.begin(doors.Door(HERE, 21809, 200, told), inner)
+        shown = tuple(ShownDisk(target, SIZE) for target in targets)
+        return ShownBackup(IDENT, "web1", HERE, self.door.port, definition, shown, pair.authority)
+
+    def die(self):
+        if self.door:
+            self.door.end()
+            self.server.end()
+            self.door = self.server = None
+
+
+class Here(Host):
+    """The hypervisor."""
+
+    def __init__(self, uri, folder, pair, keepers):
+        super().__init__(uri, folder)
+        self.pair, self.keepers = pair, keepers
+        self.config = admission.AdmissionConfig.configured(self.modules["config.get"])
+
+    def how(self, name, bandwidth=None):
+        locks = guest_lock.folder(self.modules["config.get"])
+        asked = standing.KeepRequest(
+            name, self.uri, None, None, locks, self.pair.certificate, self.pair.key
+        )
+        return instant.How("", asked, bandwidth)
+
+    def restore(self, shown, name="web1", kind=instant.Instant, last=True, bandwidth=None):
+        with self.conn() as conn:
+            tools = guest_builder.Tools(self.config)
+            wanted = guest_builder.GuestRequest(name, start=True)
+            one = kind(conn, wanted, tools, shown, "", last)
+            one.how = self.how(name, bandwidth)
+            return one.run().to_answer()
+
+    def look(self, name="web1"):
+        with self.conn() as conn:
+            return instant.look(conn, name)
+
+    def again(self, shown, name="web1"):
+        with self.conn() as conn:
+            return instant.again(conn, self.how(name), name, shown)
+
+    def dom(self, conn, name="web1"):
+        return conn.lookupByName(name)
+
+    def disks(self, flags=0):
+        with self.conn() as conn:
+            tree = ElementTree.fromstring(self.dom(conn).XMLDesc(flags))
+        return {one.find("target").get("dev"): one for one in tree.iterfind("devices/disk")}
+
+
+class Keepers:
+    """The processes of hypervisors, as threads of this one."""
+
+    def __init__(self):
+        self.there = {}
+
+    def begin(self, how):
+        keeper = standing.Keeper(how.asked)
+        keeper.begin()
+        self.end(how.asked.guest)
+        thread = threading.Thread(target=keeper.keep, daemon=True)
+        self.there[how.asked.guest] = keeper, thread
+        thread.start()
+
+    def end(self, name):
+        found = self.there.pop(name, None)
+        if found:
+            found[0].signalled = True
+            found[1].join()
+
+    def lives(self, name):
+        return os.getpid() if name in self.there and self.there[name][1].is_alive() else None
+
+
+@pytest.fixture
+def keepers(tmp_path, monkeypatch):
+    found = Keepers()
+    sockets = Path("/tmp") / f"sv-{os.getpid()}"
+    monkeypatch.setattr(standing, "SOCKETS", str(sockets))
+    monkeypatch.setattr(daemon, "RECONNECTS_S", 1)
+    monkeypatch.setattr(standing, "_AGAIN_S", 0.5)
+    monkeypatch.setattr(standing, "_LOOK_S", 0.1)
+    monkeypatch.setattr(stands, "FOLDER", str(tmp_path / "stands"))
+    monkeypatch.setattr(aside, "FOLDER", str(tmp_path / "aside"))
+    monkeypatch.setattr(instant, "begin", found.begin)
+    monkeypatch.setattr(instant, "end_keeper", found.end)
+    monkeypatch.setattr(stands, "keeper", found.lives)
+    yield found
+    for name in [*found.there]:
+        found.end(name)
+    subprocess.run(["rm", "-rf", sockets], check=True)
+
+
+@pytest.fixture
+def host(libvirtd, tmp_path, keepers):  # noqa: F811
+    pair = own_pair.kept(str(tmp_path / "reader"), "reader")
+    found = Here(libvirtd.uri, tmp_path, pair, keepers)
+    yield found
+    with found.conn() as conn:
+        for dom in conn.listAllDomains():
+            if dom.isActive():
+                dom.destroy()
+    found.clear()
+
+
+@pytest.fixture
+def target(tmp_path, host):
+    found = Target(tmp_path, host.pair)
+    yield found
+    found.die()
+
+
+def definition(host, targets):
+    disks = "".join(
+        DISK.format(format="qcow2", path=f"/srv/old/{t}.qcow2", target=t) for t in targets
+    )
+    with host.conn() as conn:
+        dom = conn.defineXML(GUEST.format(name="web1", disks=disks))
+        found = dom.XMLDesc(0)
+        dom.undefine()
+    return found
+
+
+def is_the_same(host, target, name):
+    """A disk on which nothing was written, with what was backed up. The guest is off then: what
+    QEMU has not flushed is in no file."""
+    with host.conn() as conn:
+        if host.dom(conn).isActive():
+            host.dom(conn).destroy()
+    path = host.images / f"web1_{name}.qcow2"
+    argv = ["qemu-img", "info", "-U", path]
+    info = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    assert "backing file" not in info
+    argv = ["qemu-img", "compare", "-U", "-f", "qcow2", "-F", "raw", path]
+    return subprocess.run([*argv, target.folder / f"{name}.raw"], check=False).returncode == 0
+
+
+def test_it_runs_at_once_and_stands_on_nothing_at_last(host, target):
+    targets = ("vda", "vdb")
+    target.make(targets)
+    shown = target.show(definition(host, targets), targets)
+    began = time.monotonic()
+    made = host.restore(shown, bandwidth=8)
+    assert made["state"] == "running" and time.monotonic() - began < 10
+    found = host.look()
+    assert found.state == PULLING and found.percent < 50 and found.ident == IDENT
+    for disk in host.disks().values():
+        driver = disk.find("driver")
+        assert (driver.get("error_policy"), driver.get("rerror_policy")) == ("stop", "stop")
+        assert disk.find("backingStore/source/host").get("socket").startswith(standing.SOCKETS)
+    locks = guest_lock.folder(host.modules["config.get"])
+    for verb in ("virt.migrate to hv2", "virt.snapshot", "virt.backup", "virt.rename"):
+        refused = pytest.raises(errors.Refused, match="still stands on the backup")
+        with refused, guest_lock.held(locks, verb, "web1"):
+            pass
+    until(lambda: host.look().state == WHOLE)
+    until(lambda: not host.keepers.lives("web1"))
+    for flags in (0, libvirt.VIR_DOMAIN_XML_INACTIVE):
+        for disk in host.disks(flags).values():
+            assert disk.find("backingStore/source") is None
+    for disk in host.disks(libvirt.VIR_DOMAIN_XML_INACTIVE).values():
+        assert disk.find("driver").get("error_policy") is None
+    assert all(is_the_same(host, target, one) for one in targets)
+    assert stands.of("web1") is None and not os.listdir(standing.SOCKETS)
+    assert not target.door.is_read
+    with guest_lock.held(locks, "virt.migrate to hv2", "web1"):
+        pass
+
+
+def test_from_a_backup_that_is_encrypted(host, target, tmp_path, monkeypatch):
+    keys_in(tmp_path, monkeypatch)
+    target.key = keyfile.named("vault")
+    target.make(["vda"])
+    assert (target.folder / "vda.raw").read_bytes()[:512] not in (
+        target.folder / "vda.b"
+    ).read_bytes()
+    host.restore(target.show(definition(host, ["vda"]), ["vda"]), bandwidth=8)
+    until(lambda: host.look().state == WHOLE)
+    assert is_the_same(host, target, "vda")
+
+
+def test_each_time_by_a_key_of_that_time_alone(host, target, tmp_path, monkeypatch):
+    """By the modules: no file of it stays, and none is used twice."""
+    readers = str(tmp_path / "readers")
+    for verb in ("virt.backup_restore", "virt.backup_again"):
+        monkeypatch.setitem(host.modules[verb].__globals__, "_ONCE", readers)
+    monkeypatch.setattr(
+        own_pair, "kept", lambda *_: pytest.fail("the key that the machine keeps is used")
+    )
+    target.make(["vda"])
+    target.reader = first = own_pair.once(readers, "reader")
+    shown = target.show(definition(host, ["vda"]), ["vda"])
+    asked = {"instant": True, "bandwidth": 1, "itself": True, "reader": first.authority}
+    assert host.call("backup_restore", "web1", shown.to_answer(), **asked)["state"] == "running"
+    until(lambda: host.look().percent)
+    assert not [one for one in os.listdir(readers) if not one.startswith(".")]
+    target.die()
+    until(lambda: host.look().paused)
+    target.reader = own_pair.once(readers, "reader")
+    shown = target.show(shown.definition, ["vda"]).to_answer()
+    with pytest.raises(CommandExecutionError, match="was used: begin again"):
+        host.call("backup_again", "web1", shown, first.authority)
+    assert host.call("backup_again", "web1", shown, target.reader.authority)["ident"] == IDENT
+    until(lambda: host.look().state == WHOLE)
+    assert not [one for one in os.listdir(readers) if not one.startswith(".")]
+    assert is_the_same(host, target, "vda")
+
+
+def test_cut_off_it_is_paused_and_goes_on_where_it_was(host, target):
+    """The machine of the target dies; it comes back with another key, on another port."""
+    target.make(["vda"])
+    shown = target.show(definition(host, ["vda"]), ["vda"])
+    host.restore(shown, bandwidth=1)
+    until(lambda: host.look().percent)
+    target.die()
+    found = until(lambda: (said := host.look()).paused and said)
+    assert found.state == CUT and "does not answer on port" in found.why
+    assert host.disks()["vda"].find("backingStore/source") is not None
+    assert host.again(target.show(shown.definition, ["vda"])).state in (PULLING, CUT)
+    until(lambda: host.look().state == WHOLE)
+    with host.conn() as conn:
+        assert host.dom(conn).state()[0] == libvirt.VIR_DOMAIN_RUNNING
+    assert is_the_same(host, target, "vda")
+
+
+def test_the_door_that_is_back_is_enough(host, target):
+    """What shows the backup here is connected again by itself."""
+    target.make(["vda"])
+    shown = target.show(definition(host, ["vda"]), ["vda"])
+    host.restore(shown, bandwidth=4)
+    until(lambda: host.look().percent)
+    with target.door._lock:
+        for one in target.door._open:
+            with contextlib.suppress(OSError):
+                one.shutdown(2)
+    until(lambda: host.look().state == WHOLE)
+    assert is_the_same(host, target, "vda")
+
+
+def test_the_process_that_shows_it_here_dies(host, target):
+    target.make(["vda"])
+    shown = target.show(definition(host, ["vda"]), ["vda"])
+    host.restore(shown, bandwidth=1)
+    host.keepers.end("web1")
+    found = until(lambda: (said := host.look()).paused and said)
+    assert found.state == CUT and "is gone" in found.why
+    host.again(target.show(shown.definition, ["vda"]))
+    until(lambda: host.look().state == WHOLE)
+    assert is_the_same(host, target, "vda")
+
+
+def test_off_in_the_middle_it_starts_only_while_its_backup_is_shown(host, target):
+    target.make(["vda"])
+    shown = target.show(definition(host, ["vda"]), ["vda"])
+    host.restore(shown, bandwidth=1)
+    with host.conn() as conn:
+        host.dom(conn).destroy()
+        assert host.look().state == OFF
+        host.keepers.end("web1")
+        with pytest.raises(errors.OperationFailed, match="backup_instant web1 has it shown"):
+            stands.may_start("web1")
+        with pytest.raises(libvirt.libvirtError):
+            host.dom(conn).create()
+        host.again(shown)
+        stands.may_start("web1")
+        host.dom(conn).create()
+    until(lambda: host.look().state == WHOLE)
+    assert is_the_same(host, target, "vda")
+
+
+def test_what_is_purged_is_gone_with_its_disks(host, target):
+    target.make(["vda"])
+    shown = target.show(definition(host, ["vda"]), ["vda"])
+    host.restore(shown, bandwidth=1)
+    assert host.call("purge", "web1")
+    assert host.look().state == GONE
+    until(lambda: not host.keepers.lives("web1"))
+    assert stands.of("web1") is None and host.files() == []
+
+
+def test_in_the_place_of_a_guest_and_back(host, target):
+    target.make(["vda"])
+    old = str(host.folder / "old.qcow2")
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", old, str(SIZE)], check=True)
+    with host.conn() as conn:
+        disk = DISK.format(format="qcow2", path=old, target="vda")
+        conn.defineXML(GUEST.format(name="web1", disks=disk))
+        text = host.dom(conn).XMLDesc(0)
+    shown = target.show(text, ["vda"])
+    made = host.restore(shown, kind=instant.InstantOver, last=False, bandwidth=1)
+    assert made["state"] == "running" and host.look().state == PULLING
+    with host.conn() as conn, pytest.raises(errors.Refused, match="still stands"):
+        over.confirm(conn, host.config, "web1")
+    with host.conn() as conn:
+        assert over.undo(conn, host.config, "web1", True).left == ()
+        assert old in host.dom(conn).XMLDesc(0)
+    until(lambda: not host.keepers.lives("web1"))
+    assert host.files() == [] and stands.of("web1") is None
+
+
+def test_what_fails_leaves_nothing(host, target):
+    target.make(["vda"])
+    shown = target.show(definition(host, ["vda"]), ["vda"])
+    target.die()
+    with pytest.raises(errors.OperationFailed, match="cannot be shown"):
+        host.restore(shown)
+    with host.conn() as conn:
+        assert conn.listAllDomains() == []
+    assert host.files() == [] and stands.of("web1") is None
+    long = "w" * 80
+    with pytest.raises(errors.InvalidInput, match="too long to run from a backup"):
+        host.restore(shown, name=long)
+
+
+def test_apparmor_lets_the_guest_use_the_socket(tmp_path):
+    """By the profile that libvirt's own helper makes of the definition."""
+    helper = "/usr/lib/libvirt/virt-aa-helper"
+    if not os.path.exists(helper):
+        pytest.skip("no virt-aa-helper")
+    uuid = "11111111-2222-3333-4444-555555555555"
+    xml = GUEST.format(name="web1", disks="").replace("<memory>", f"<uuid>{uuid}</uuid><memory>")
+    argv = [helper, "-r", "-d", "-u", f"libvirt-{uuid}"]
+    done = subprocess.run(argv, input=xml, capture_output=True, text=True, check=True)
+    rule = '"/run/libvirt/**/*.tunnelmigrate.dest.web1" rw,'
+    assert rule in done.stdout + done.stderr
+    assert Path(standing.socket_of("web1")).match("/run/libvirt/*/*.tunnelmigrate.dest.web1")
