@@ -14,9 +14,10 @@ import pytest
 pytest.importorskip("cryptography")
 
 from saltvirt import errors
-from saltvirt.backuphost import daemon, files, keep, keyfile, layers, reader
+from saltvirt.backuphost import daemon, files, keep, keyfile, layers, pull, reader
 from saltvirt.backups.answers import ServedDisk, Serving
 from saltvirt.backups.retention import Retention
+from saltvirt.images import tools
 from tests.functional.backed_up import MIB, UUID, XML, qemu_img
 from tests.functional.pulled import HAS_LIBNBD, HOST, SIZE, Pulled
 from tests.tools import docs
@@ -24,6 +25,7 @@ from tests.tools import docs
 pytestmark = pytest.mark.skipif(not HAS_LIBNBD, reason="no libnbd")
 SECRET = b"the guest's own words. "
 NOW = "2026-11-25T16:00:00Z"
+BUSY = "Unable to get accurate CPU usage"
 
 
 def make_key(path):
@@ -136,6 +138,28 @@ def test_the_key_is_in_no_argument_and_in_no_file_there(guest, keys, tmp_path, m
     assert not any(secret.encode() in data for data in every_byte(guest).values())
     found = keyfile.named("vault")
     assert secret not in repr(found) and secret not in json.dumps(found.to_answer())
+
+
+@pytest.mark.usefixtures("keys")
+@pytest.mark.parametrize(
+    ("refusals", "said", "is_made"),
+    [(19, BUSY, True), (20, BUSY, False), (1, "No space left on device", False)],
+)
+def test_a_busy_machine_is_no_reason_not_to_encrypt(tmp_path, monkeypatch, refusals, said, is_made):
+    """Where others have the CPU, QEMU cannot tell how long LUKS takes, and gives up."""
+    disk, path, run = pull.PulledDisk("vda", "vda", MIB), tmp_path / "vda.qcow2", tools.run
+    left = [errors.OperationFailed(f"make it: qemu-img: {said}")] * refusals
+
+    def busy(*how):
+        if left:
+            raise left.pop()
+        return run(*how)
+
+    monkeypatch.setattr(tools, "run", busy)
+    why = contextlib.nullcontext() if is_made else pytest.raises(errors.VirtError, match=said)
+    with why:
+        pull._create(str(path), disk, keyfile.named("vault"))
+    assert (path.exists(), left) == (is_made, [])
 
 
 def test_what_a_piece_holds_cannot_be_tried_out(chain):

@@ -49,6 +49,9 @@ _RUN = f"{places.RUN}/backups"
 Watch = Callable[[int], object]
 # a key of 256 bits is not guessed: it need not take seconds to open each file of a chain by it
 _QUICK = "encrypt.iter-time=10"
+# QEMU measures how long LUKS takes by its own CPU time, and where others have the CPU that can be
+# nothing: then it gives up, before there is a file
+_BUSY, _TRIES = "Unable to get accurate CPU usage", 20
 
 
 @dataclass(frozen=True)
@@ -321,7 +324,14 @@ def _create(path: str, disk: PulledDisk, key: Key | None) -> None:
         argv += ["-u", "--object", key.object, "-o", how]
     if disk.backing:
         argv += ["-b", disk.backing, "-F", str(disk.backing_format)]
-    tools.run([*argv, path, str(disk.size_bytes)], f"make {path}")
+    argv += [path, str(disk.size_bytes)]
+    for left in reversed(range(_TRIES)):
+        try:
+            tools.run(argv, f"make {path}")
+            return
+        except errors.OperationFailed as exc:
+            if _BUSY not in exc.text or not left:
+                raise
 
 
 def _sync(path: str) -> None:
