@@ -2,6 +2,7 @@
 
 import os
 import socket
+import tempfile
 
 import pytest
 
@@ -13,11 +14,18 @@ from saltvirt.backupserve import api, request
 from saltvirt.backupserve.request import EndRequest
 
 
+@pytest.fixture
+def folder():
+    """A short path: a socket's has at most 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="sv-") as path:
+        yield path
+
+
 @pytest.mark.parametrize("end", ["told", "begun anew"])
-def test_what_a_process_that_was_killed_listened_on_is_gone(tmp_path, monkeypatch, end):
+def test_what_a_process_that_was_killed_listened_on_is_gone(folder, monkeypatch, end):
     """Its guest may have another name by the next backup, and then nobody looks for it."""
-    monkeypatch.setattr(request, "RUN", str(tmp_path))
-    monkeypatch.setattr(request, "JOURNALS", str(tmp_path / "journals"))
+    monkeypatch.setattr(request, "RUN", folder)
+    monkeypatch.setattr(request, "JOURNALS", os.path.join(folder, "journals"))
     for path in (request.socket_of("web1"), request.exports_of("web1"), request.socket_of("web2")):
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(path)
@@ -27,6 +35,6 @@ def test_what_a_process_that_was_killed_listened_on_is_gone(tmp_path, monkeypatc
         assert "died" in ended.why
     else:
         api.clean(conn, "web1")
-    left = [name for name in os.listdir(tmp_path) if not name.endswith(".lock")]
+    left = [name for name in os.listdir(folder) if not name.endswith(".lock")]
     assert left == [os.path.basename(request.socket_of("web2"))]
     conn.close()
