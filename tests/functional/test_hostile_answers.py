@@ -464,7 +464,11 @@ VERBS = {
     "metrics": ({}, ()),
     "display": ({"name": "web1"}, ()), "screenshot": ({"name": "web1"}, ()),
     "ticket": ({"name": "web1", "digest": "a" * 64}, ()),
+    "console": ({"name": "web1"}, ()), "exec": ({"name": "web1", "cmd": "uptime"}, ()),
+    "put": ({"name": "web1", "local": "/etc/hostname", "remote": "/tmp/a"}, ()),
+    "get": ({"name": "web1", "remote": "/etc/hostname", "local": "/tmp/no/folder"}, ()),
     "own": ({"name": "web1", "owner": "anna"}, ()), "owners": ({}, ()),
+    "label": ({"name": "web1", "labels": ["web"]}, ()),
 }  # fmt: skip
 RUNNERS = {
     "virt": ("query", "list", "host_info", "versions", "next_host", "explain", "capacity", "init",
@@ -476,12 +480,13 @@ RUNNERS = {
     "virt_backup_keep": ("backup_prune", "backup_verify"), "virt_deploy": ("deployed",),
     "virt_ha": ("ha_enable", "ha_disable", "ha_ignore", "ha_move", "ha_setup", "ha_rule",
                 "ha_arm", "ha_disarm", "ha_status", "ha_confirm_off", "ha_simulate", "fence"),
-    "virt_metrics": ("metrics",),
+    "virt_console": ("console", "exec", "put", "get"), "virt_metrics": ("metrics",),
     "virt_migrate": ("migrate", "evacuate", "restore", "rebalance", "migratable", "migrate_abort",
                      "migrate_recover", "migrate_unfinished"),
     "virt_pki": ("certs", "rotate_ca", "revoke"),
     "virt_reach": ("display", "screenshot", "ticket"),
-    "virt_repair": ("repair",), "virt_rights": ("own", "owners"), "virt_start": ("started",),
+    "virt_repair": ("repair",), "virt_rights": ("label", "own", "owners"),
+    "virt_start": ("started",),
 }  # fmt: skip
 
 
@@ -638,8 +643,9 @@ def wrong_words(cloud, found, draw):
 
 
 # the hosts have no certificates; no engine of high availability runs; hosts answer, no fence does
+# there is no authority, no engine, nobody at the port that was told of, no terminal
 REFUSED = ("certs", "rotate_ca", "revoke", "ha_arm", "ha_disarm", "ha_status", "ha_confirm_off",
-           "ha_move", "fence")  # fmt: skip
+           "ha_move", "fence", "console", "exec", "put", "get")  # fmt: skip
 
 
 def test_no_verb_is_left_out(modules):
