@@ -162,7 +162,7 @@ def test_a_guest_of_others_is_not_there_in_the_very_words(runner, cloud):
     for verb, rule in verbs.RULES.items():
         if rule.scope != verbs.GUEST:
             continue
-        more = {"new": "bob-9"} if verb == "rename" else {}
+        more = {"rename": {"new": "bob-9"}, "exec": {"cmd": "uptime"}}.get(verb, {})
         cloud.told.clear()
         foreign = runner("bob", verb, "anna-1", **more)
         gone = runner("bob", verb, "gone-9", **more)
