@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from saltvirt import errors
+from saltvirt import errors, plain
 from saltvirt.ha.facts import ArrivedCall
 from saltvirt.ha.view import TIMED_OUT
 from saltvirt.hafence import agents, setting
@@ -70,7 +70,8 @@ class Fencing:
     def _run(self, master: str, asked: FenceAsked) -> None:
         outcome = Outcome(TIMED_OUT, "internal error")
         try:
-            log.warning("%s has %s fenced by %s", master, asked.host, asked.fence.agent)
+            words = (plain.line(one) for one in (master, asked.host, asked.fence.agent))
+            log.warning("%s has %s fenced by %s", *words)
             outcome = self._off(asked.fence)
         except (errors.VirtError, OSError) as exc:
             outcome = Outcome(TIMED_OUT, str(exc))
@@ -80,5 +81,6 @@ class Fencing:
             self._told(master, asked, outcome)
 
     def _told(self, master: str, asked: FenceAsked, outcome: Outcome) -> None:
-        log.warning("fence of %s: %s %s", asked.host, outcome.state, outcome.words)
+        words = (plain.line(one) for one in (asked.host, outcome.state, outcome.words))
+        log.warning("fence of %s: %s %s", *words)
         self._tell(master, FenceTold(asked.host, asked.attempt, outcome.state, outcome.words))

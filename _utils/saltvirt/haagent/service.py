@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from saltvirt import errors
+from saltvirt import errors, plain
 from saltvirt.ha import agent, agent_known, agent_view, safety
 from saltvirt.ha.agent_view import AgentAction, AgentState, AgentView
 from saltvirt.ha.facts import ArrivedBeat, Beat
@@ -333,7 +333,7 @@ class Service:
                 try:
                     self._answer(asked)
                 except (errors.VirtError, OSError) as exc:
-                    log.warning("%s of %s: %s", asked.kind, asked.sender, exc)
+                    log.warning("%s of %s: %s", asked.kind, asked.sender, plain.line(exc))
 
     def hear_masters(self) -> None:
         """One that is new, or back, is told all definitions."""

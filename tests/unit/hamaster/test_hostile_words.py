@@ -50,6 +50,14 @@ VALUES = tuple(one for one in hostile.VALUES if SLOW or not isinstance(one, str)
 MORE = ("\ud800", hostile.nested(150), hostile.nested(320), hostile.nested(480), 10**400, 1e308)
 
 
+@pytest.fixture(autouse=True)
+def logged(caplog):
+    """What is logged is text that every log can keep, whoever said it."""
+    yield
+    for one in caplog.get_records("call"):
+        one.getMessage().encode()
+
+
 def cases(kind):
     """Bodies as they come through a frame."""
     speaker = WORDS[kind].get(frames.SPEAKER.get(kind), "x")
