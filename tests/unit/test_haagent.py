@@ -646,6 +646,7 @@ def test_definitions_of_ones_own_guests_are_kept_when_they_change(one_shelf):
     until(lambda: one_shelf.log() == [f"web1 {sizes[0]}"], "the first")
     keep([other], {"web1"})
     until(lambda: one_shelf.log()[1:] == [f"web1 {sizes[1]}"], "the second")
+    until(lambda: not one_shelf._next, "it is done with that")
     one_shelf.clock.sleep(shelf.AGAIN_S)
     keep([other], {"web1"})
     until(lambda: len(one_shelf.log()) == 3, "once more, after a while")
