@@ -189,8 +189,9 @@ class Target:
         """Takes a backup away; False when somebody reads it, or a guest stands on it. Hold the
         lock of the guest that was backed up.
 
-        What stands on it has to be gone before.
+        What stands on it has to be gone before. Raises BadAnswer for a link in place of a folder.
         """
+        self.folder.names(uuid)
         try:
             with self._alone(uuid, _ident(ident)):
                 if stands.of(self, uuid, ident):
