@@ -1,5 +1,6 @@
 """Images whose maker wants this host to seed, read or wait for something else."""
 
+import fcntl
 import os
 import pathlib
 import stat
@@ -14,6 +15,7 @@ import pytest
 from saltvirt import errors, places, seed
 from saltvirt.seed import backends, guestfish, keys, mounted, network, partitions
 from saltvirt.seed.tree import MOST_BYTES, DirTree
+from tests import clock
 from tests.functional.conftest import load
 from tests.functional.test_seed import system
 
@@ -283,6 +285,31 @@ def test_guestfish_that_does_not_end_is_ended(tmp_path, monkeypatch):
     with guestfish.Session() as session:
         process = session._process
     assert process.returncode == -9
+
+
+@pytest.mark.parametrize("way", ["timeout", "told-to-end"])
+def test_the_disk_is_free_when_an_appliance_was_given_up(tmp_path, monkeypatch, way):
+    """The second way to start an appliance, by software alone, met the lock of the first one's
+    QEMU, which outlived its guestfish by a moment."""
+    (tmp_path / "disk").touch()
+    (tmp_path / "guestfish").write_text(
+        f"#!/bin/sh\nflock {tmp_path}/disk sh -c 'echo $$ > {tmp_path}/pid; exec sleep 600' &\n"
+        "read -r line\nexec sleep 600\n"
+    )
+    (tmp_path / "guestfish").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+
+    def given_up():
+        with guestfish.Session() as session:
+            clock.until((tmp_path / "pid").exists, "the appliance's QEMU runs")
+            if way == "told-to-end":
+                raise KeyboardInterrupt
+            session.run("run", timeout_s=0.1)
+
+    with pytest.raises((errors.SeedFailed, KeyboardInterrupt)):
+        given_up()
+    with open(tmp_path / "disk") as disk:
+        fcntl.flock(disk, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class Appliance:

@@ -7,12 +7,14 @@ about, the pipe closes and guestfish ends with its appliance: nothing is left be
 from __future__ import annotations
 
 import contextlib
+import glob
 import logging
 import os
 import secrets
 import select
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -90,21 +92,34 @@ class Session:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             env=env,
+            start_new_session=True,
         )
 
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
+        if kind and not issubclass(kind, Exception):  # we are told to end: no command is waited for
+            self._kill()
         with contextlib.suppress(OSError):
             tools.pipe(self._process.stdin).close()
         try:
             self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self._kill()
         tools.pipe(self._process.stdout).close()
         self._errors.close()
+
+    def _kill(self) -> None:
+        """Ends guestfish and its appliance: until QEMU is gone, it has the disks locked."""
+        if self._process.poll() is not None:  # its number may be another's by now
+            return
+        group = self._process.pid
+        os.killpg(group, signal.SIGKILL)
+        self._process.wait()
+        end = time.monotonic() + _END_S
+        while _has_living(group) and time.monotonic() < end:
+            time.sleep(0.05)
 
     def _new_errors(self) -> str:
         size = os.fstat(self._errors.fileno()).st_size
@@ -127,7 +142,7 @@ class Session:
         while not out.endswith(mark):
             left = end - time.monotonic()
             if left <= 0 or not select.select([stream], [], [], left)[0]:
-                self._process.kill()
+                self._kill()
                 raise errors.SeedFailed(f"guestfish did not answer within {timeout_s} s: {command}")
             block = os.read(stream, 65536)
             if not block:
@@ -137,7 +152,7 @@ class Session:
                 take(out[: -len(mark)])
                 out, end = out[-len(mark) :], time.monotonic() + timeout_s
             elif len(out) > _MOST_BYTES:
-                self._process.kill()
+                self._kill()
                 raise errors.SeedFailed(f"guestfish: {command} said more than {_MOST_BYTES} bytes")
         return out[: -len(mark)]
 
@@ -147,7 +162,7 @@ class Session:
         try:
             self._said(command, arguments, _COMMAND_S, take)
         except BaseException:
-            self._process.kill()
+            self._kill()
             raise
 
     def run(self, command: str, *arguments: object, timeout_s: float | None = None) -> bytes:
@@ -180,6 +195,16 @@ class Session:
 
     def text(self, command: str, *arguments: object) -> str:
         return self.run(command, *arguments).decode("utf-8", "replace").strip()
+
+
+def _has_living(group: int) -> bool:
+    """Does a process of this group run? One that has ended and that nobody waits for does not."""
+    for path in glob.glob("/proc/[0-9]*/stat"):
+        with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+            state, _parent, its_group = file.read().rpartition(")")[2].split()[:3]
+            if its_group == str(group) and state not in "ZX":
+                return True
+    return False
 
 
 class Tree:
