@@ -162,6 +162,7 @@ def versions(host=None):
         salt-run virt.versions
         salt-run virt.versions hyper3 --out=json
     """
+    _disarmed()
     with Fleet(__opts__) as fleet:
         found = installed.versions(fleet, origin.versions(), host)
     shown = {"versions": {"table": installed.table(found), **found}}

@@ -11,7 +11,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
 from tests.functional import page_api
-from tests.functional.page_api import HOSTILE, PASSWORD, USER
+from tests.functional.page_api import HOSTILE, PASSWORD, USER, failed
 
 pytestmark = pytest.mark.skipif(
     bool(browser.missing()), reason="apt-get install chromium chromium-driver: for the page"
@@ -297,6 +297,47 @@ def test_health_at_a_glance(inside, api):
         and "…" not in found and found, "all have answered",
     )  # fmt: skip
     assert marks == ["all is well", "look here", "all is well", "all is well", "all is well"]
+
+
+def test_high_availability_that_is_disarmed_is_said_above_all_views(inside, api):
+    inside.one(".tile.guest")
+    inside.until_text("live", ".live")
+    assert "disarmed" not in inside.one(".totals").text
+    asked = api.do_ha_status({})["ha"]
+    api.answers["ha_status"] = {"ha": {**asked, "configured": True, "armed": False}}
+    api.tell("salt/virt/ha/wish", {"verb": "ha_disarm", "about": "ha", "message": HOSTILE})
+    inside.until_text("high availability is disarmed", ".totals")
+    inside.run("location.hash = '#guests'")
+    inside.until_text("high availability is disarmed", ".totals")
+    del api.answers["ha_status"]
+    api.tell("salt/virt/ha/wish", {"verb": "ha_arm", "about": "ha", "message": ""})
+    inside.until(lambda: "disarmed" not in inside.one(".totals").text, "it is armed again")
+
+
+def test_what_is_asked_of_high_availability_breaks_nothing_else(inside, api):
+    inside.one(".tile.guest")
+    inside.until_text("live", ".live")
+    for answer in (None, [], {}, {"ha": None}, {"ha": "x"}, failed("ha", "the file is damaged")):
+        api.answers["ha_status"] = answer
+        before = len(api.calls)
+        api.tell("salt/virt/ha/wish", {})
+        inside.until(lambda before=before: len(api.calls) >= before + 3, "asked again")
+        inside.until(lambda: len(inside.all(".tile.guest")) == 40, "all are there")
+
+
+def test_a_cloud_without_high_availability_is_asked_of_it_once(inside, api):
+    def asked():
+        return [fun for fun, _ in api.calls].count("ha_status")
+
+    inside.one(".tile.guest")
+    inside.until_text("live", ".live")
+    api.answers["ha_status"] = {"ha": {"result": True, "configured": False, "comment": ""}}
+    api.tell("salt/virt/ha/wish", {})
+    inside.until(lambda: asked() == 2, "asked anew")
+    before = len(api.calls)
+    api.tell("salt/run/1/ret", {"fun": "runner.virt.start", "return": {}})
+    inside.until(lambda: len(api.calls) >= before + 2, "asked again")
+    assert asked() == 2
 
 
 def test_what_a_server_says_is_text(inside, api):

@@ -501,7 +501,7 @@ def test_who_looks_at_the_cloud_is_told_that_all_is_disarmed(cloud, tmp_path):
     assert of_master.disarmed({"cachedir": str(tmp_path)}) == ""
 
 
-@pytest.mark.parametrize("verb", ["query", "list", "host_info", "capacity"])
+@pytest.mark.parametrize("verb", ["query", "list", "host_info", "capacity", "versions"])
 def test_each_verb_that_shows_the_cloud_says_that_all_is_disarmed(cloud, monkeypatch, verb):
     """Before it asks anybody, as events to the person alone: the data is as it is elsewhere."""
     runner, said = _runner(cloud), []

@@ -158,6 +158,7 @@ function total_line() {
   return [
     h("span", null, h("b", null, state.hosts.length), ` host${state.hosts.length === 1 ? "" : "s"}`),
     silent ? h("span", { class: "bad" }, h("b", null, silent), " without an answer") : null,
+    state.disarmed ? h("span", { class: "bad" }, "high availability is ", h("b", null, "disarmed")) : null,
     h("span", null, h("b", null, `${on} of ${guests.length}`), " guests on"),
     part("vCPUs promised", sum(up.map((one) => one.vcpus_used)), sum(up.map((one) => one.vcpus)), String),
     part("memory promised", sum(up.map((one) => one.memory_used)), sum(up.map((one) => one.memory)), size),

@@ -7,12 +7,13 @@ const EVERY_MS = 30000;
 const SOON_MS = 1500;
 const AGAIN_MS = 10000;
 const KEPT = 60;
+const ARMED_MS = 300000;
 // what an ended function of the runner may have changed
 const READING = new Set(["query", "list", "host_info", "vm_info", "where", "explain", "capacity",
   "migratable", "certs", "backups", "ha_status", "versions", "metrics", "owners", "next_host",
   "migrate_unfinished", "ha_simulate", "display", "screenshot", "ticket"]);
 
-export const state = { hosts: [], at: 0, error: "", live: false, jobs: new Map() };
+export const state = { hosts: [], at: 0, error: "", live: false, jobs: new Map(), disarmed: false };
 export const changed = new EventTarget();
 
 const history = new Map();
@@ -23,6 +24,8 @@ let timer = 0;
 let asking = null;
 let stop = null;
 let host_info = true;
+// when to ask again whether high availability is armed
+let armed_at = 0;
 
 const tell = (what) => changed.dispatchEvent(new Event(what));
 
@@ -30,6 +33,7 @@ const tell = (what) => changed.dispatchEvent(new Event(what));
 export function open(on_end) {
   stop = new AbortController();
   host_info = true;
+  armed_at = 0;
   const { signal } = stop;
   listen(signal, on_end);
   look(signal, on_end);
@@ -43,7 +47,7 @@ export function shut() {
   history.clear();
   awaited.clear();
   early.clear();
-  Object.assign(state, { hosts: [], at: 0, error: "", live: false, jobs: new Map() });
+  Object.assign(state, { hosts: [], at: 0, error: "", live: false, jobs: new Map(), disarmed: false });
 }
 
 async function look(signal, on_end) {
@@ -69,7 +73,7 @@ export function refresh() {
 
 async function ask() {
   try {
-    const [query, info] = await Promise.all([call("query"), host_info ? promises() : null]);
+    const [query, info] = await Promise.all([call("query"), host_info ? promises() : null, look_armed()]);
     const why = refused(query);
     if (why) throw new Failed(why);
     if (!who()) return;
@@ -90,6 +94,19 @@ async function promises() {
   }
   host_info = false;
   return null;
+}
+
+/** Is high availability disarmed? Asked seldom, and where there is none but once. */
+async function look_armed() {
+  if (Date.now() < armed_at) return;
+  armed_at = Date.now() + ARMED_MS;
+  try {
+    const { ha } = await call("ha_status");
+    state.disarmed = Boolean(ha) && ha.armed === false;
+    if (ha && ha.configured === false) armed_at = Infinity;
+  } catch (exc) {
+    if (exc instanceof LoggedOut) throw exc;
+  }
 }
 
 let soon = 0;
@@ -122,6 +139,7 @@ function heard(tag, data) {
   const parts = tag.split("/");
   if (parts[1] === "run" && parts[3] === "ret") ended(parts[2], data);
   else if (parts[0] === "salt" && parts[1] === "virt" && parts.length === 5) step(parts, data);
+  else if (tag.startsWith("salt/virt/ha/wish")) { armed_at = 0; look_soon(); }
   else if (tag.startsWith("salt/engines/libvirt_events") || tag.includes("/lifecycle/")) look_soon();
 }
 
