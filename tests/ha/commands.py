@@ -6,8 +6,9 @@ from saltvirt.ha import facts, reserve, view
 from saltvirt.ha.facts import OFF, RUNNING
 from saltvirt.ha.registry import Wished
 from tests.ha.grammar import MASTER, BadScenario
+from tests.ha.hosts import Copy
 from tests.ha.scenario import guest, switch
-from tests.ha.world import Copy, World
+from tests.ha.world import World
 
 # a step has settled when nothing happened for so long, and is given up after MOST_S
 QUIET_S, MOST_S = 40, 1800

@@ -14,7 +14,7 @@ from saltvirt.hamaster.engine import Engine
 from saltvirt.hamaster.engine import World as Touched
 from saltvirt.hamaster.wishes import Wishes, WishStore
 from saltvirt.placement.policy import PlacementPolicy
-from tests.ha import world
+from tests.ha import machines
 
 # what the engine does to the world, where it may be killed: before it is done, and after
 TELLS, WRITES, FENCES = "tells", "writes", "fences"
@@ -24,7 +24,7 @@ class Killed(BaseException):
     """kill -9."""
 
 
-class EngineMaster(world.Machine):
+class EngineMaster(machines.Machine):
     """A machine with the engine. folder: what outlives it. dies: called with what it does;
     it raises Killed."""
 
