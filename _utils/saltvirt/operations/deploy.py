@@ -16,7 +16,7 @@ from saltvirt.fleet import target
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.progress import Screen
-from saltvirt.operations import keepers, lock, unended, unique
+from saltvirt.operations import keepers, lock, promised, unended, unique
 from saltvirt.operations.init import Init, InitRequest, refuse_kept
 from saltvirt.operations.operation import Checked, Operation, Reasons, Result
 from saltvirt.operations.picture import Picture, kind_of
@@ -333,8 +333,9 @@ class Deploy:
     def run(self) -> Result:
         """Raises InvalidInput for a guest that is described wrongly, and for no guests at all that
         are to be removed."""
-        with self._alone():
-            picture = Picture(self.fleet, self.policy, keeper=self.keeper)
+        promising = promised.of(self.fleet.opts, self.keeper)
+        with self._alone(), promising as promises:
+            picture = Picture(self.fleet, self.policy, keeper=self.keeper, promises=promises)
             found = self._plan(picture)
             if self.remove:
                 self.mark_unlisted(found)

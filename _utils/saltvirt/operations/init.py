@@ -24,6 +24,7 @@ from saltvirt.operations import (
     inventory,
     keepers,
     lock,
+    promised,
     purge,
     reserved,
     slots,
@@ -218,6 +219,7 @@ class Init:
         self.keeper = keeper
         self.wish: Any = None
         self.room: keepers.Room | None = None
+        self.promises: promised.Promises | None = None
         self.hosts: dict[str, facts.Host] = {}
         self.warning = ""
         self.kept: Result | None = None
@@ -254,7 +256,7 @@ class Init:
         """Raises InvalidInput, AlreadyExists, Refused, KeyRefused, OperationFailed."""
         reasons = Reasons(first=True)
         request = self.request(reasons)
-        with lock.guest(self.fleet.opts, request.name, "virt.init"):
+        with lock.guest(self.fleet.opts, request.name, "virt.init"), self.promising():
             try:
                 with self.deploying() as self.slot:
                     decision, _ = self.decide(request, reasons)
@@ -271,6 +273,30 @@ class Init:
         more = {"host": placed.host, "state": placed.state}
         changes = {"created": placed.made.to_answer(), **(self.kept.changes if self.kept else {})}
         return Result(request.name, comment, changes, more)
+
+    @contextlib.contextmanager
+    def promising(self) -> Iterator[None]:
+        """What it is promised is its own for the block, unless it fails."""
+        picture = self.picture
+        promises = (
+            contextlib.nullcontext(picture.promises)
+            if picture
+            else promised.of(self.fleet.opts, self.keeper)
+        )
+        with promises as self.promises:
+            try:
+                yield
+            except BaseException:
+                if self.promises:
+                    self.promises.withdraw(self.wanted.name)
+                raise
+
+    def promise(self, request: facts.PlacementRequest, decision: choose.Decision) -> None:
+        """The first host of the Decision is to have it."""
+        if self.promises and decision.ranked:
+            host = decision.ranked[0].host
+            guest = facts.as_guest(request.at(self.hosts[host]))
+            self.promises.make(host, guest, self.wanted.ha)
 
     def words(self, verb: str) -> str:
         """What is said beside where it is made."""
@@ -341,7 +367,9 @@ class Init:
             check_name(self.fleet, self.wanted, hosts, self.unreachable)
         self.hosts = {host.name: host for host in hosts}
         self.room = self.keeper.room(hosts) if self.keeper else None
-        decision = self.place(request, [host for host in hosts if host.name in known])
+        with promised.turn(self.promises, self.room, hosts):
+            decision = self.place(request, [host for host in hosts if host.name in known])
+            self.promise(request, decision)
         decision.rejected.update((h, ("down", why)) for h, why in unreachable.items() if h in known)
         with reasons:
             if not decision.ranked:
@@ -384,7 +412,9 @@ class Init:
             request = self.wanted.request()
             if self.picture is None:
                 rest = choose.Decision(decision.ranked[1:], decision.rejected)
-                decision = reserved.best(rest, self.room, request, self.hosts, self.wish)
+                with promised.turn(self.promises, self.room, self.hosts.values()):
+                    decision = reserved.best(rest, self.room, request, self.hosts, self.wish)
+                    self.promise(request, decision)
             else:
                 self.picture.look_again(self.fleet, refused[-1], without=self.wanted.name)
                 decision = self.picture.place(

@@ -10,7 +10,7 @@ from saltvirt import errors
 from saltvirt.fleet import secret
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.progress import Screen
-from saltvirt.operations import keepers, lock
+from saltvirt.operations import keepers, lock, promised
 from saltvirt.operations.init import Init, InitRequest, check_name, nowhere, planned
 from saltvirt.operations.joint import Alone, Jobs, Joint
 from saltvirt.operations.operation import Reasons, Result, Several
@@ -57,7 +57,10 @@ class InitList:
 
     def run(self) -> Several:
         """Raises InvalidInput for what is wrong of all of them, before anything is made."""
-        picture = self._picture()
+        with promised.of(self.fleet.opts, self.keeper) as promises:
+            return self._all_made(self._picture(promises))
+
+    def _all_made(self, picture: Picture) -> Several:
         hosts, placed = picture.hosts, []
         parts: dict[str, Result] = {}
         for wanted in self.wishes:
@@ -82,7 +85,7 @@ class InitList:
                 parts[wanted.name] = _failed(wanted, exc)
         return Several(tuple(parts[wanted.name] for wanted in self.wishes))
 
-    def _picture(self) -> Picture:
+    def _picture(self, promises: promised.Promises | None = None) -> Picture:
         """The hosts. Raises InvalidInput for what cannot be of all of them."""
         first = self.wishes[0]
         own = of_one.guests_own(first.arguments)
@@ -95,7 +98,7 @@ class InitList:
             question()
         keepers.wish(self.keeper, first.ha, bool(first.start))
         self.fleet.hosts(first.host)
-        return Picture(self.fleet, self.policy, first, self.keeper)
+        return Picture(self.fleet, self.policy, first, self.keeper, promises)
 
     def _checked(self, wanted: InitRequest, picture: Picture, hosts: list[facts.Host]) -> Result:
         reasons = Reasons()

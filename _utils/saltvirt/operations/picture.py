@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from saltvirt import errors
 from saltvirt.fleet import authorization, secret
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import find, inventory, keepers, reserved
+from saltvirt.operations import find, inventory, keepers, promised, reserved
 from saltvirt.placement import account, choose, facts
 from saltvirt.placement.policy import PlacementPolicy
 
@@ -31,7 +31,8 @@ class Picture:
 
     unreachable: host to why it did not answer. files: what the files of those tell of names.
     first: a guest to place, where one is known: the hosts are asked for what it takes as well.
-    keeper: by whose room they are placed. ties: (kind of guest, host) to what the Keeper found.
+    keeper: by whose room they are placed. promises: what is placed is promised by them. ties: (kind
+    of guest, host) to what the Keeper found.
     """
 
     def __init__(
@@ -40,8 +41,9 @@ class Picture:
         policy: PlacementPolicy,
         first: InitRequest | None = None,
         keeper: keepers.Keeper | None = None,
+        promises: promised.Promises | None = None,
     ) -> None:
-        self._keeper = keeper
+        self._keeper, self.promises = keeper, promises
         self._room: keepers.Room | None = None
         self.ties: dict[tuple[str, str], list[str]] = {}
         asked = first.for_all() if first else None
@@ -80,10 +82,13 @@ class Picture:
             able = [host for name, host in self._cloud.items() if name not in {*others, *but}]
             decision = self._choices.choose(able, request)
             decision.rejected.update(others)
-            decision = reserved.best(decision, self._reserve(), request, self._cloud, wish)
-            if decision.ranked:
-                self._take(decision.ranked[0].host, request, wish)
-                self._placed[request.name].warning = decision.warning
+            with promised.turn(self.promises, self._reserve(), self.hosts):
+                decision = reserved.best(decision, self._reserve(), request, self._cloud, wish)
+                if decision.ranked:
+                    placed = self._take(decision.ranked[0].host, request, wish)
+                    placed.warning = decision.warning
+                    if self.promises:
+                        self.promises.make(placed.host, placed.guest, wanted.ha)
             return decision
 
     def host_of(self, name: str) -> str | None:
@@ -140,7 +145,7 @@ class Picture:
             for name, host in self._cloud.items():
                 self._cloud[name] = replace(host, needs=needs.get(name))
 
-    def _take(self, host: str, request: facts.PlacementRequest, wish: Any) -> None:
+    def _take(self, host: str, request: facts.PlacementRequest, wish: Any) -> _Placed:
         asked = request.at(self._cloud[host])
         guest = facts.as_guest(asked)
         placed = _Placed(host, replace(asked, by_profile=False), guest, wish)
@@ -148,6 +153,7 @@ class Picture:
         self._cloud = placed.in_cloud(self._cloud)
         if self._room:
             self._room.take(host, guest, wish)
+        return placed
 
     def _reserve(self) -> keepers.Room | None:
         """What the Keeper keeps free, with all that were placed."""

@@ -2,7 +2,10 @@
 data."""
 
 import importlib.util
+import os
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -334,6 +337,101 @@ def test_of_a_list_each_takes_of_it(full, monkeypatch):
     assert found.pop("retcode") == 1
     assert len([one for one in found.values() if one["result"]]) == 6
     assert len(full.guests["hv002"]) == 2
+
+
+def second_of(cloud, monkeypatch, how, mem):
+    """A deployment of a guest for hv002; raises Refused when it was refused."""
+    if how == "one":
+        init(cloud, "late", mem, host="hv002").run()
+        return
+    if how == "list":
+        found = many(cloud, monkeypatch, 1, mem=mem, host="hv002")
+        words = found.get("retcode") and str(found)
+    else:
+        found = deployed(cloud, monkeypatch, {"late": {"mem": mem, "host": "hv002"}})
+        words = found["result"] is False and str(found["failed"])
+    if words:
+        raise errors.Refused(words)
+
+
+@pytest.mark.parametrize("how", ["one", "list", "deployed"])
+def test_of_two_at_one_moment_the_second_sees_what_the_first_has_got(full, monkeypatch, how):
+    """The hosts were asked before the first one got its host, which has room for one of the two."""
+    mem, gather, begun = 180 << 10, inventory.gather, []
+
+    def ask(*given, **more):
+        found = gather(*given, **more)
+        if not begun:
+            begun.append("first")
+            init(full, "first", mem, host="hv002").run()
+        return found
+
+    monkeypatch.setattr(inventory, "gather", ask)
+    with pytest.raises(errors.Refused, match="it would break virt:ha:reserve: if hv00"):
+        second_of(full, monkeypatch, how, mem)
+    assert [*full.guests["hv002"]] == ["first"]
+    second_of(full, monkeypatch, how, 1024)  # for which there is room beside it
+
+
+@pytest.mark.parametrize("how", ["one", "list", "deployed"])
+def test_one_that_is_still_being_made_has_its_room(full, monkeypatch, how):
+    """Its host tells nothing of it yet. What fails gives its room back."""
+    mem, seen = 180 << 10, []
+
+    def first(host, fun, _kwarg):
+        if fun == "virt.init" and not seen:
+            seen.append(host)
+            with pytest.raises(errors.Refused, match="it would break virt:ha:reserve: if hv00"):
+                second_of(full, monkeypatch, how, mem)
+            raise errors.OperationFailed("its disk is full")
+
+    full.first = first
+    with pytest.raises(errors.OperationFailed):
+        init(full, "early", mem, host="hv002").run()
+    assert seen == ["hv002"]
+    second_of(full, monkeypatch, how, mem)
+    assert len(full.guests["hv002"]) == 1
+
+
+def test_one_that_failed_meanwhile_takes_no_room(full, monkeypatch):
+    mem, gather, begun = 180 << 10, inventory.gather, []
+
+    def fails(_host, fun, _kwarg):
+        if fun == "virt.init":
+            full.first = lambda *_: None
+            raise errors.OperationFailed("its disk is full")
+
+    def ask(*given, **more):
+        found = gather(*given, **more)
+        if not begun:
+            begun.append("first")
+            full.first = fails
+            with pytest.raises(errors.OperationFailed):
+                init(full, "first", mem, host="hv002").run()
+        return found
+
+    monkeypatch.setattr(inventory, "gather", ask)
+    assert init(full, "late", mem, host="hv002").run().more["host"] == "hv002"
+
+
+def test_one_that_was_purged_since_has_no_room_any_more(full):
+    assert init(full, "first", 180 << 10, host="hv002").run().more["host"] == "hv002"
+    full.guests["hv002"].clear()
+    assert init(full, "late", 180 << 10, host="hv002").run().more["host"] == "hv002"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"host": 1}', '{"host": "hv002", "guest": 1}'])
+def test_a_damaged_promise_stops_nobody(full, text):
+    folder = Path(full.opts["cachedir"]) / "virt/promised"
+    folder.mkdir(parents=True)
+    (folder / "first").write_text(text, encoding="utf-8")
+    os.utime(folder / "first", (time.time() + 60,) * 2)
+    assert init(full, "late", 180 << 10, host="hv002").run().more["host"] == "hv002"
+
+
+def test_where_no_room_is_kept_nothing_is_promised(cloud):
+    init(cloud).run()
+    assert not (Path(cloud.opts["cachedir"]) / "virt/promised").exists()
 
 
 def test_a_guest_that_is_nowhere_needs_room_besides(full):
