@@ -562,6 +562,55 @@ def test_who_is_kept_and_does_not_leave_is_named_with_his_keeper(tmp_path):
     assert cloud.guests == {"web1": "hv1"}
 
 
+class Brings:
+    """A Keeper of which only that matters. why: what it says, one after the other, then nothing."""
+
+    def __init__(self, *why):
+        self.why, self.asked = [*why], 0
+
+    def room(self, _hosts):
+        return None
+
+    def rests(self):
+        return ""
+
+    def look_again(self):
+        self.asked += 1
+
+    def brings(self, host):
+        assert host == "hv1"
+        return self.why.pop(0) if self.why else ""
+
+
+def test_an_empty_host_is_not_done_while_its_keeper_may_still_bring_guests(tmp_path):
+    """Else one is started, or moved, there a moment after a person was told that it is empty."""
+    cloud, keeper, waited = Cloud(tmp_path, {"web1": "hv2"}), Brings("not seen", "web1 comes"), []
+    kept(cloud, "web1")
+
+    def wait(seconds):
+        waited.append(seconds)
+        if len(waited) == 2:  # it came when it was no longer said to come
+            cloud.guests["web1"] = "hv1"
+        if len(waited) == 3:
+            cloud.guests["web1"] = "hv3"
+
+    outcome = drain(cloud, keeper=keeper, timeout=60, wait=wait)
+    assert (len(waited), keeper.asked) == (3, 1)
+    assert (outcome.left, outcome.moved) == ({}, {"web1": "hv3"})
+
+
+def test_a_host_to_which_guests_may_still_come_is_named(tmp_path):
+    cloud, waited = Cloud(tmp_path, {"web1": "hv2"}), []
+    kept(cloud, "web1")
+    outcome = drain(cloud, keeper=Brings(*["not seen"] * 9), timeout=20, wait=waited.append)
+    assert sum(waited) == 20
+    assert outcome.left == {"hv1": "guests may still come to it: not seen"}
+
+
+def test_nobody_is_waited_for_where_nobody_is_kept(tmp_path):
+    assert drain(Cloud(tmp_path, {}), keeper=Brings("not seen"), wait=stuck).left == {}
+
+
 def test_who_is_kept_and_off_is_not_waited_for(tmp_path):
     cloud = Cloud(tmp_path, {"web1": "hv1"})
     kept(cloud, "web1")

@@ -13,9 +13,10 @@ from saltvirt.answers.made import PlannedGuest
 from saltvirt.fleet import secret
 from saltvirt.fleet.client import Fleet
 from saltvirt.ha.place import Room
+from saltvirt.ha.registry import UP
 from saltvirt.ha.reserve import Reserve
 from saltvirt.ha.view import STARTED, GuestRule, GuestWanted
-from saltvirt.hamaster import config, seen, suits
+from saltvirt.hamaster import config, rooms, seen, suits
 from saltvirt.hamaster.enable import Asked, Disable, Enable
 from saltvirt.hamaster.outlook import Outlook
 from saltvirt.hamaster.person import Person, refuse_unless_leading
@@ -125,6 +126,23 @@ class HaKeeper:
         if old and wish.over(old) == old and not wish.joins(wishes, name):
             return None
         return Enable(fleet, name, wish, on)
+
+    def look_again(self) -> None:
+        """See Keeper."""
+        path = rooms.again(self._opts)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+
+    def brings(self, host: str) -> str:
+        """See Keeper."""
+        engine = seen.look(self._opts)
+        if host not in self._config.members or engine.why or not engine.seen.leading:
+            return ""
+        if engine.registry.host(host).state == UP:
+            return f"the engine virt_ha has not seen yet that {host} is in maintenance"
+        guests = engine.registry.guests
+        coming = [name for name, one in sorted(guests.items()) if one.target == host]
+        return f"on their way there: {', '.join(coming)}" if coming else ""
 
     def rests(self) -> str:
         """See Keeper."""

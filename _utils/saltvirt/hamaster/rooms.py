@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
 
 from saltvirt import errors
+from saltvirt.hamaster import files
+from saltvirt.operations import held
 from saltvirt.placement import account, facts
 
 log = logging.getLogger(__name__)
@@ -18,12 +21,24 @@ EVERY_S, FIRST_S = 30, 5
 Ask = Callable[[Collection[str]], Iterable[facts.Host]]
 
 
+def again(opts: held.Opts) -> Path:
+    """The file by whose time others have the hosts asked again at once."""
+    return files.folder(opts) / "ask"
+
+
 class Rooms:
     """The last that each host told of itself. A host that is silent keeps what it told: nothing is
-    placed on one whose agent is not heard."""
+    placed on one whose agent is not heard. again: as ``again`` has it."""
 
-    def __init__(self, ask: Ask, members: Collection[str], clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        ask: Ask,
+        members: Collection[str],
+        clock: Callable[[], float],
+        again: Path | None = None,
+    ) -> None:
         self._ask, self._members, self._clock = ask, tuple(members), clock
+        self._again = again
         self._lock, self._stop = threading.Lock(), threading.Event()
         self._told: dict[str, facts.Host] = {}
         self._joined: dict[str, facts.Host] | None = {}
@@ -39,8 +54,18 @@ class Rooms:
 
     def _run(self) -> None:
         while not self._stop.is_set():
+            asked = self._asked()
             self.look()
-            self._stop.wait(EVERY_S if set(self._members) <= set(self._told) else FIRST_S)
+            for _ in range(EVERY_S if set(self._members) <= set(self._told) else FIRST_S):
+                if self._stop.wait(1) or self._asked() != asked:
+                    break
+
+    def _asked(self) -> int:
+        """When others wanted it last, or 0."""
+        try:
+            return self._again.stat().st_mtime_ns if self._again else 0
+        except OSError:
+            return 0
 
     def look(self) -> None:
         """Asks once."""

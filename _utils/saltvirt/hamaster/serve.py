@@ -12,7 +12,7 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.hamaster import config, credentials, files, seen
 from saltvirt.hamaster.engine import Engine, World, boot_time
 from saltvirt.hamaster.fencer import Fencer
-from saltvirt.hamaster.rooms import Ask, Rooms
+from saltvirt.hamaster.rooms import Ask, Rooms, again
 from saltvirt.hamaster.talker import AgentsTalker
 from saltvirt.operations import held, inventory
 from saltvirt.placement import facts, policy
@@ -33,7 +33,7 @@ def serve(opts: held.Opts, bus: Bus, stop: threading.Event, ask: Ask | None = No
     found = config.of_master(opts)
     with files.locked(seen.lock(opts), "the engine virt_ha"):
         own = credentials.ensure(opts, found.name)
-        rooms = Rooms(ask or _asking(opts), found.members, boot_time)
+        rooms = Rooms(ask or _asking(opts), found.members, boot_time, again(opts))
         talker = AgentsTalker(found, own)
         world = World(talker, Fencer(found.members), rooms, bus)
         engine = Engine(opts, found, policy.of_master(opts), world)

@@ -126,6 +126,8 @@ class Evacuate:
         gone = {*mark.guests} if mark else set[str]()
         ours = away.of(fleet.opts, host)
         self._mark(gone)
+        if self.keeper:
+            self.keeper.look_again()
         self.report.step("maintenance", f"{host} gets no new guests: {self.reason}")
         outcome = moves.MovesOutcome()
         for _ in range(LOOKS):
@@ -146,7 +148,9 @@ class Evacuate:
         outcome.left = {**unplaced, **outcome.left}
         away.keep(fleet.opts, host, ours | set(outcome.moved))
         self._mark(gone | set(outcome.moved))
-        kept = KeptGuests(fleet.opts, self._asked, self.report, timeout_s, self.wait, self._rests)
+        kept = KeptGuests(
+            fleet.opts, self._asked, self.report, timeout_s, self.wait, self._rests, self._brings
+        )
         if host not in outcome.left:  # it was heard at last
             outcome.add(kept.leave(host, fleet.hosts()))
         return outcome.result(host, f"{host} is in maintenance")
@@ -154,6 +158,10 @@ class Evacuate:
     def _rests(self) -> str:
         """Why guests that are kept stay, or nothing."""
         return self.keeper.rests() if self.keeper else ""
+
+    def _brings(self) -> str:
+        """Why guests that are kept may still come to the host, or nothing."""
+        return self.keeper.brings(self.host) if self.keeper else ""
 
     def _timeout_s(self) -> float:
         return units.parse_number(self.timeout, "timeout")

@@ -66,6 +66,12 @@ class Keeper(Protocol):
         """What makes it so; None where it is so. on: the host that it was made on right now, by who
         holds its lock."""
 
+    def look_again(self) -> None:
+        """What hosts say of themselves has changed: he is to ask them now."""
+
+    def brings(self, host: str) -> str:
+        """Why guests that are kept may still come to a host that is in maintenance; or nothing."""
+
     def rests(self) -> str:
         """Why guests that are kept are left where they are, whatever their host is for; or
         nothing."""

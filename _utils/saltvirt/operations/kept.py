@@ -19,7 +19,7 @@ _RUN = ("running", "paused")
 class KeptGuests:
     """timeout_s: so long it waits without one more of them gone. look: the hosts of those names, by
     their own word; raises ConnectionFailed where one does not answer. wait: sleeps. rests: why
-    nobody moves them now, or nothing."""
+    nobody moves them now, or nothing. brings: why others may still come to the host, or nothing."""
 
     def __init__(
         self,
@@ -29,36 +29,40 @@ class KeptGuests:
         timeout_s: float,
         wait: Callable[[float], None] = time.sleep,
         rests: Callable[[], str] = str,
+        brings: Callable[[], str] = str,
     ) -> None:
-        self.rests = rests
+        self.rests, self.brings = rests, brings
         self.look, self.report, self.timeout_s, self.wait = look, report, timeout_s, wait
         self.words = keepers.words(opts)
 
     def leave(self, host: str, others: list[str]) -> moves.MovesOutcome:
-        """Waits until none of them runs on the host. Who did not leave is named with who keeps
-        it."""
+        """Waits until none of them runs on the host, or comes to it. Who did not leave is named
+        with who keeps it."""
         outcome = moves.MovesOutcome()
         if not self.words:
             return outcome
-        here = first = self._running(host)
+        coming = self.brings()  # it is asked first: who comes after that is seen on the host
+        here = were = self._running(host)
         waited_s = 0.0
-        while here and waited_s < self.timeout_s and not self.rests():
-            if waited_s == 0:
+        while (here or coming) and waited_s < self.timeout_s and not self.rests():
+            if waited_s == 0 and here:
                 self.report.step("waits", f"{_list(here)} left to whoever keeps them")
             self.wait(LOOK_S)
             waited_s += LOOK_S
             try:
-                found = self._running(host)
+                coming, found = self.brings(), self._running(host)
             except errors.ConnectionFailed as exc:
                 outcome.left[host] = f"what is left on it is not known: {exc.text}"
                 break
             if found != here:
-                here, waited_s = found, 0.0
+                here, were, waited_s = found, were | found, 0.0
         why = self.rests() if here else ""
         why = why or f"it did not leave within {self.timeout_s:.0f} s"
         left = {name: self.words[name] for name in here if name in self.words}
         outcome.left |= {name: f"{why}; it is kept by {words}" for name, words in left.items()}
-        outcome.moved |= self._where(first - here, others)
+        if coming and not here and not self.rests():
+            outcome.left.setdefault(host, f"guests may still come to it: {coming}")
+        outcome.moved |= self._where(were - here, others)
         return outcome
 
     def _running(self, host: str) -> frozenset[str]:

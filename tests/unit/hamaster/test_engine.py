@@ -497,6 +497,21 @@ def test_a_host_that_is_silent_keeps_what_it_told():
     assert found.answered_s == {"hv1": 5.0, "hv2": 6.0}
 
 
+def test_hosts_are_asked_at_once_when_somebody_wants_it(tmp_path):
+    asked, path = [], tmp_path / "ask"
+
+    def ask(_members):
+        asked.append(1)
+        return [Host("hv1", 8, 9)]
+
+    found = rooms.Rooms(ask, ("hv1",), lambda: 5.0, path)
+    found.begin()
+    until(lambda: len(asked) == 1, "they are asked")
+    path.touch()
+    until(lambda: len(asked) == 2, "they are asked again")
+    found.end()
+
+
 def test_a_dead_host_holds_up_nobody_elses_room():
     """Else a guest of a host that died while the engine began would wait for its time-out."""
     go = threading.Event()

@@ -14,9 +14,9 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.ha import reserve
 from saltvirt.ha.policy import HaPolicy
-from saltvirt.ha.registry import HostRecord, Registry
+from saltvirt.ha.registry import MAINTENANCE, UP, GuestRecord, HostRecord, Registry
 from saltvirt.ha.view import GuestRule, MasterKept, View
-from saltvirt.hamaster import files, of_master, seen
+from saltvirt.hamaster import files, of_master, rooms, seen
 from saltvirt.hamaster.enable import Asked, Enable, Ignore
 from saltvirt.hamaster.wishes import WishStore
 from saltvirt.operations import deploy, explain, init_list, inventory, operation
@@ -578,6 +578,35 @@ def test_nobody_waits_for_those_who_are_kept_while_all_is_disarmed(cloud):
     assert drain().run().more["left"]["web1"].startswith(f"{why}it is kept by high availability")
     [row] = [row for row in drain().check().more["table"] if row[0] == "web1"]
     assert row[2].startswith(f"{why}kept by high availability")
+
+
+@pytest.mark.parametrize(("hosts", "guests", "words"), (
+    ({}, {}, ""), ({"hv000": UP}, {}, "the engine virt_ha has not seen yet that hv000"),
+    ({"hv000": MAINTENANCE}, {}, ""), ({"hv000": MAINTENANCE, "hv001": UP}, {"web1": "hv001"}, ""),
+    ({"hv000": MAINTENANCE}, {"web2": "hv000", "web1": "hv000"}, "on their way there: web1, web2"),
+))  # fmt: skip
+def test_whether_guests_may_still_come_to_a_host(cloud, monkeypatch, hosts, guests, words):
+    registry = Registry(
+        1, 3, hosts={name: HostRecord(state) for name, state in hosts.items()},
+        guests={name: GuestRecord(target=host) for name, host in guests.items()},
+    )  # fmt: skip
+    keeps, leads = of_master.keeper(cloud.opts), seen.EngineSeen(0, "salt", leading=True)
+    monkeypatch.setattr(seen, "look", lambda _opts: seen.Engine("", leads, registry))
+    assert keeps.brings("hv000").startswith(words) and bool(keeps.brings("hv000")) is bool(words)
+    assert keeps.brings("hv9") == ""
+    for other in (seen.Engine("it hangs", leads, registry),
+                  seen.Engine("", replace(leads, leading=False), registry)):  # fmt: skip
+        monkeypatch.setattr(seen, "look", lambda _opts, other=other: other)
+        assert keeps.brings("hv000") == ""
+
+
+def test_the_engine_is_told_to_ask_the_hosts(cloud):
+    keeps, path = of_master.keeper(cloud.opts), rooms.again(cloud.opts)
+    keeps.look_again()
+    before = path.stat().st_mtime_ns
+    os.utime(path, (1, 1))
+    keeps.look_again()
+    assert path.stat().st_mtime_ns >= before
 
 
 def _runner(cloud):
