@@ -178,7 +178,7 @@ def _guest(host, name, info):
     for label, key in (("CPU", "cpu"), ("Memory", "mem"), ("State", "state")):
         if key in info:
             lines.append(f"    {label}: {info[key]}")
-    lines += _graphics(host, _mapping(info.get("graphics")))
+    lines += _graphics(host, name, _mapping(info.get("graphics")))
     for target, disk in _mapping(info.get("disks")).items():
         lines += _disk(target, _mapping(disk))
     for mac, nic in _mapping(info.get("nics")).items():
@@ -186,13 +186,17 @@ def _guest(host, name, info):
     return "\n".join(lines)
 
 
-def _graphics(host, graphics):
-    kind, port = graphics.get("type"), graphics.get("port")
+def _graphics(host, name, graphics):
+    """A display where it can be reached; of one that only its host reaches what tells the way."""
+    kind, port, listen = (graphics.get(word) for word in ("type", "port", "listen"))
     if not kind or str(kind).lower() == "none":
         return []
     if port in (None, "None", "-1", -1, ""):
         return [f"    Graphics: {kind}"]
-    return [f"    Graphics: {kind} - {host}:{port}"]
+    if str(listen).startswith("127.") or listen in ("::1", "localhost"):
+        return [f"    Graphics: {kind} - {listen}:{port} of {host} alone: virt.display {name}"]
+    everywhere = listen in (None, "None", "", "0.0.0.0", "::")
+    return [f"    Graphics: {kind} - {host if everywhere else listen}:{port}"]
 
 
 def _disk(target, disk):

@@ -138,8 +138,7 @@ def host_info(host=None):
     _disarmed()
     with Fleet(__opts__) as fleet:
         hosts, unreachable = inventory.gather(fleet, fleet.hosts(host))
-        found = {h.name: inventory.summary(h, _policy()) for h in hosts}
-        found.update({name: {"error": why} for name, why in unreachable.items()})
+        found = inventory.summaries(hosts, unreachable, _policy())
         return {**found, **({"retcode": 1} if unreachable else {})}
 
 

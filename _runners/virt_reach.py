@@ -92,3 +92,24 @@ def ticket(name, kind="display", digest=None, screen=0, force=False):
     user = allowed.asked_by(__opts__)
     with Fleet(__opts__) as fleet:
         return verbs.ticket(fleet, user, str(name), str(kind), digest, screen=screen, force=force)
+
+
+@result.reporting
+def watch(digest):
+    """
+    A ticket to see the cloud as it is and as it changes, for one use within 30 seconds, and for
+    whoever asks for it. The page asks for it: the engine ``virt_reach`` of this master then asks
+    the hypervisors once for all pages, and tells each what its user may see; see docs/page.md.
+
+    :param digest: the SHA-256, in 64 hexadecimal digits, of a secret of 32 to 128 letters, digits,
+        ``-`` and ``_``. The secret itself is told to nobody but the WebSocket
+
+    :return: under ``page`` ``result``, ``comment``, ``seconds``: how long it is good
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.watch digest="$(printf %s "$SECRET" | sha256sum | cut -c-64)"
+    """
+    return verbs.watch(__opts__, allowed.asked_by(__opts__), digest)

@@ -102,6 +102,9 @@ class Api(http.server.ThreadingHTTPServer):
     def do_host_info(self, _arguments):
         return {host: _info(guests) for host, guests in self.hosts.items()}
 
+    def do_watch(self, _arguments):
+        return failed("page", "this master's configuration has no engine virt_reach: docs/reach.md")
+
     def do_migratable(self, arguments):
         name, target = arguments["name"], arguments["target"]
         host, _ = self.named(name)

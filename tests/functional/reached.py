@@ -14,7 +14,7 @@ from tornado import websocket
 from tornado.httpclient import HTTPRequest
 
 from saltvirt.operations import owners
-from saltvirt.reachmaster import proxy, serve, tickets, verbs
+from saltvirt.reachmaster import proxy, serve, tickets, verbs, view
 from tests.functional.cloud import Fleet
 from tests.functional.conftest import load
 
@@ -37,7 +37,8 @@ class Reached:
         self.opts["virt"] = {"reach": {"addresses": {"hv1": "127.0.0.1"}}}
         self.rules = proxy.Rules(
             lambda secret: tickets.redeemed(self.opts, secret),
-            lambda ticket: serve.why_not(self.opts, ticket), **rules,
+            lambda ticket: serve.why_not(self.opts, ticket),
+            view.View(self.opts, lambda _opts: contextlib.nullcontext(self.fleet)), **rules,
         )  # fmt: skip
         with socket.socket() as one:
             one.bind(("127.0.0.1", 0))

@@ -18,7 +18,7 @@ from selenium.webdriver.common.keys import Keys
 from saltvirt import errors
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
-from saltvirt.reachmaster import verbs
+from saltvirt.reachmaster import proxy, verbs
 from tests.clock import until
 from tests.functional import page_api
 from tests.functional.daemon import libvirtd  # noqa: F401 - a fixture
@@ -126,6 +126,37 @@ def page(front, chromium):
     chromium.get("about:blank")
 
 
+def test_the_engine_tells_the_page_and_the_page_asks_nothing(
+    front, api, cloud, chromium, monkeypatch
+):
+    """When it ends the line, the page asks by itself."""
+    monkeypatch.setattr(proxy, "STANDS_S", 0.2)
+    cloud.opts["engines"] = ["virt_reach"]
+    api.answers["watch"] = lambda given: verbs.watch(cloud.opts, "anna", **given)
+    chromium.looks(1280, 800)
+    chromium.get(f"{front[0]}/page")
+    chromium.run("localStorage.clear(); sessionStorage.clear()")
+    chromium.get(f"{front[0]}/page")
+    login(chromium)
+    chromium.one('.tile.running[data-name="web1"]')
+    chromium.until_text("live", ".live.on")
+    cloud.dom.suspend()
+    cloud.rules.view.soon(0)
+    chromium.one('.tile.paused[data-name="web1"]')
+    told = {"message": "half of it", "percent": 50}
+    cloud.rules.view.heard("salt/virt/web1/clone/copy", told)
+    chromium.until_text("half of it", ".strip")
+    assert [fun for fun, _ in api.calls] == ["watch"]
+    api.answers["resume"] = lambda _given: cloud.dom.resume() or page_api.done("web1", "resumed")
+    tile(chromium, "web1").click()
+    chromium.button("Resume", "dialog").click()  # what it has done itself it sees at once
+    chromium.one('.tile.running[data-name="web1"]')
+    assert "query" not in [fun for fun, _ in api.calls]
+    cloud.opts["virt"]["rights"] = {"grants": []}  # he is shown out
+    chromium.until(lambda: {"query", "host_info"} <= {fun for fun, _ in api.calls}, "it asks")
+    chromium.get("about:blank")
+
+
 LIT = """
 const canvas = document.querySelector('dialog.console canvas');
 if (!canvas) return null;
@@ -183,7 +214,7 @@ def test_the_serial_console_both_ways_and_its_end(page, cloud, tmp_path):
 def test_logging_out_ends_it(page, cloud):
     page.button("Screen", "dialog").click()
     page.until(lambda: page.run(LIT), "a screen")
-    assert cloud.proxy.users == {"anna": 1}
+    assert cloud.proxy.users == {("anna", False): 1}
     page.run("document.querySelector('header.top').inert = false")
     page.run("[...document.querySelectorAll('header.top button')].at(-1).click()")
     page.one("#password")

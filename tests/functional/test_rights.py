@@ -3,6 +3,7 @@ ones do: another's guest is neither seen nor changed, and no verb has a way arou
 
 import inspect
 import json
+import multiprocessing
 import os
 import random
 import re
@@ -309,6 +310,35 @@ def test_what_is_being_made_counts_and_a_dead_process_does_not(runner, cloud):
     left.write_text(json.dumps(one["bob-5"].to_answer()))
     assert deploy(runner, "bob", "bob-9", test=True)["bob-9"]["result"] is None
     assert not left.exists()
+
+
+def test_of_two_processes_one_gets_the_last_place(runner, cloud, monkeypatch):
+    """They begin in one moment, and the guest of neither is there before both have asked."""
+    deploying(cloud)
+    fork = multiprocessing.get_context("fork")
+    together, refused, said = fork.Barrier(2), fork.Event(), fork.SimpleQueue()
+
+    def slowly(self, name, **more):
+        refused.wait(60)
+        return fakes.Host.init(self, name, **more)
+
+    monkeypatch.setattr(Host, "init", slowly)
+
+    def one(name):
+        together.wait(60)
+        told = deploy(runner, "bob", name)[name]
+        if not told["result"]:
+            refused.set()
+        said.put((told["result"], told["comment"]))
+
+    both = [fork.Process(target=one, args=[name]) for name in ("bob-8", "bob-9")]
+    for process in both:
+        process.start()
+    told = sorted(said.get() for _ in both)
+    for process in both:
+        process.join()
+    assert [result for result, _ in told] == [False, True], told
+    assert "guests: 2 of 2 are used, 1 more wanted" in told[0][1]
 
 
 @pytest.mark.parametrize("other", ["Bob", "BOB ", "\uff22ob"])

@@ -1,4 +1,5 @@
-"""The page in a lab: a minion of the master's own, salt-api, users, and a way in from outside."""
+"""The page in a lab: a minion of the master's own, salt-api, users, the way to consoles, and a way
+in from outside."""
 
 import contextlib
 import json
@@ -6,8 +7,8 @@ import socket
 import subprocess
 import sys
 
-from tests.lab import config
-from tests.lab.sh import LabError
+from tests.lab import cache, config
+from tests.lab.sh import LabError, run
 
 PORT = 8000
 USERS = "/etc/salt/users"
@@ -48,13 +49,26 @@ while True:
 """
 
 
-def set_up(cloud, users, virt=None):
+# what virt.page.console installs. Of noVNC its files alone are used, and of what it needs nothing
+PACKAGES = ("nginx", "nginx-common", "novnc")
+CERTIFICATE, KEY = "/etc/salt/api.crt", "/etc/salt/api.key"
+CONSOLE = {"virt_page": {"certificate": CERTIFICATE, "key": KEY, "port": PORT}}
+
+
+def _packages(folder):
+    """Debian's packages, as files: the lab's machines reach no mirror."""
+    if run(["apt-get", "-q", "download", *PACKAGES], cwd=folder, check=False).returncode:
+        run(["apt-get", "-q", "update"])
+        run(["apt-get", "-q", "download", *PACKAGES], cwd=folder)
+
+
+def set_up(cloud, users, virt=None, console=False):
     """The page by its formula, on the lab's master. users: name to password; each may call the
-    runner virt alone. virt: more of the master's ``virt``, such as ``rights``."""
+    runner virt alone. virt: more of the master's ``virt``, such as ``rights``. console: with the
+    way to consoles, and nginx before both."""
     settings = {
         "rest_cherrypy": {
-            "port": PORT, "host": "127.0.0.1", "ssl_crt": "/etc/salt/api.crt",
-            "ssl_key": "/etc/salt/api.key",
+            "port": PORT, "host": "127.0.0.1", "ssl_crt": CERTIFICATE, "ssl_key": KEY,
         },
         "netapi_enable_clients": ["runner", "runner_async"],
         "external_auth": {"file": {
@@ -85,9 +99,22 @@ def set_up(cloud, users, virt=None):
         done
         exit 1
     """)  # fmt: skip
-    done = cloud.exec("master", "salt -t 120 --out=json master state.apply virt.page", check=False)
+    apply(cloud, "virt.page.console" if console else "virt.page")
+    if console:
+        cloud.exec("master", ["systemctl", "restart", "salt-master"])
+
+
+def apply(cloud, formula):
+    """What each state answers, by its id. Raises LabError where one fails."""
+    if formula == "virt.page.console":
+        debs = cache.built(f"front-{cache.key(*PACKAGES)}", _packages)
+        cloud.push("master", debs, "/var/tmp")
+        cloud.exec("master", f"dpkg --force-depends -i /var/tmp/{debs.name}/*.deb")
+    argv = ["salt", "-t", "120", "--out=json", "--static", "master", "state.apply", formula]
+    done = cloud.exec("master", [*argv, f"pillar={json.dumps(CONSOLE)}"], check=False)
     if done.returncode:
-        raise LabError(f"virt.page: {done.stdout}{done.stderr}")
+        raise LabError(f"{formula}: {done.stdout}{done.stderr}")
+    return {one["__id__"]: one for one in json.loads(done.stdout)["master"].values()}
 
 
 @contextlib.contextmanager

@@ -39,7 +39,7 @@ def test_query_has_the_layout_of_salts_tutorial(output):
         "    CPU: 2",
         "    Memory: 524288",
         "    State: running",
-        "    Graphics: vnc - hyper6:5900",
+        "    Graphics: vnc - 127.0.0.1:5900 of hyper6 alone: virt.display centos",
         "    Disk - vda:",
         "      Size: 2.0G",
         "      File: /srv/salt-images/centos_system.qcow2",
@@ -48,6 +48,19 @@ def test_query_has_the_layout_of_salts_tutorial(output):
         "      Source: br0",
         "      Type: bridge",
     ]
+
+
+@pytest.mark.parametrize(
+    ("listen", "shown"),
+    [
+        ("0.0.0.0", "h:5900"), ("10.0.0.7", "10.0.0.7:5900"), ("None", "h:5900"),
+        ("::1", "::1:5900 of h alone: virt.display a"),
+    ],
+)  # fmt: skip
+def test_a_display_is_shown_where_it_can_be_reached(output, listen, shown):
+    guest = {"graphics": {"type": "vnc", "port": "5900", "listen": listen}}
+    text = output({"h": {"vm_info": {"a": guest}}})
+    assert text.splitlines()[2:] == [f"    Graphics: vnc - {shown}"]
 
 
 def test_what_the_module_returns_is_drawn_too(output):

@@ -76,6 +76,54 @@ def may_still(opts: dict[str, Any], user: str, verb: str, name: str, uuid: str) 
     return own.everywhere(verb) or own.may(verb, _known(opts, name, uuid))
 
 
+def may_ever(opts: dict[str, Any], user: str | None, verb: str) -> bool:
+    """Whether there may be a guest to which the user may do it. Raises Denied."""
+    own = _limits(opts, user)
+    return own is None or own.may_at_all(verb)
+
+
+def may_all(opts: dict[str, Any], user: str | None, verb: str) -> bool:
+    """Whether a verb is the user's without any limit. Raises Denied."""
+    own = _limits(opts, user)
+    return own is None or own.everywhere(verb)
+
+
+def seen_by(
+    opts: dict[str, Any],
+    user: str | None,
+    told: Answer,
+    hosts: list[facts.Host],
+    unreachable: dict[str, str],
+) -> Answer:
+    """What virt.query has told, of the guests that the user may query. hosts, unreachable: what
+    they have, as inventory.gather says. Raises Denied, BadAnswer."""
+    own = _limits(opts, user)
+    if own is None or own.everywhere("query"):
+        return told
+    return _narrow(own, "query", told, _cloud(opts, hosts, unreachable))
+
+
+def makes(opts: dict[str, Any], user: str | None, name: str) -> bool:
+    """Whether a guest of this name is being made for the user."""
+    return user is not None and owners.maker(opts, name) == user
+
+
+def _limits(opts: dict[str, Any], user: str | None) -> grants.Own | None:
+    """The user's rights; None: whoever it is is not limited."""
+    return None if user is None or not grants.configured(opts) else _own(opts, user)
+
+
+def _own(opts: Mapping[str, Any], user: str) -> grants.Own:
+    try:
+        rights = grants.read(opts)
+    except errors.InvalidInput as exc:
+        raise errors.Denied(
+            "nothing is allowed to anybody: the master's virt:rights has an error; salt-run "
+            "virt.owners shows it to its operator"
+        ) from exc
+    return rights.of(user, asker.groups(opts, rights.eauth, user))
+
+
 def _known(opts: dict[str, Any], name: str, uuid: str) -> Known:
     """A guest with what is written down of it. Raises BadAnswer."""
     written = owners.of(opts, uuid)
@@ -142,7 +190,7 @@ class _Limited:
         """As the function, or Denied, NotFound, and an event of it."""
         with Fleet(self.opts) as fleet, contextlib.ExitStack() as stack:
             try:
-                self._own = self._rights()
+                self._own = _own(self.opts, self.user)
                 call = self._admitted(fleet, stack)
             except errors.VirtError as exc:
                 _tell(fleet, self.user, self.verb, self._about(), exc)
@@ -151,7 +199,7 @@ class _Limited:
             try:
                 return call()
             except errors.VirtError as exc:
-                raise type(exc)(_without_others(exc.text)) from exc
+                raise type(exc)(without_others(exc.text)) from exc
             except Exception as exc:  # what it says may be of somebody else's guest
                 log.exception("virt.%s", self.verb)
                 raise errors.OperationFailed(
@@ -161,16 +209,6 @@ class _Limited:
     def _about(self) -> str:
         name = self._given.arguments.get("name") or self._given.arguments.get("host") or ""
         return name if isinstance(name, str) else units.shown(name)
-
-    def _rights(self) -> grants.Own:
-        try:
-            rights = grants.read(self.opts)
-        except errors.InvalidInput as exc:
-            raise errors.Denied(
-                "nothing is allowed to anybody: the master's virt:rights has an error; salt-run "
-                "virt.owners shows it to its operator"
-            ) from exc
-        return rights.of(self.user, asker.groups(self.opts, rights.eauth, self.user))
 
     def _denied(self, why: str = "") -> errors.Denied:
         return errors.Denied(f"{self.user} may not call virt.{self.verb}{why}")
@@ -187,16 +225,18 @@ class _Limited:
             raise self._denied()
         if not everywhere:
             self._refuse_others(rule)
+        if rule.scope == verbs.NONE:
+            return self._call
         if rule.scope == verbs.MAKING:
             return self._making(fleet, stack, everywhere)
         seen = self._look(fleet)
         if rule.scope == verbs.LISTING:
-            return lambda: self._narrow(self._call(), seen)
+            return lambda: _narrow(self._own, self.verb, self._call(), seen)
         name = self._name("name", names.there)
         self._admit(seen, name)
         if "new" in self._given.arguments:
             self._admit_name(seen, self._name("new", names.guest))
-        return lambda: _without_others(self._call())
+        return lambda: without_others(self._call())
 
     def _call(self) -> Answer:
         return self._function(*self._given.args, **self._given.kwargs)
@@ -225,13 +265,7 @@ class _Limited:
     def _look(self, fleet: Fleet, guest: dict[str, Any] | None = None) -> _Cloud:
         """What all hosts have, whatever was asked for."""
         self._hosts, unreachable = inventory.gather(fleet, guest=guest, patient=guest is not None)
-        hosts = {
-            host.name: {
-                one.name: _Guest(_known(self.opts, one.name, one.uuid), one) for one in host.guests
-            }
-            for host in self._hosts
-        }
-        return _Cloud(hosts, tuple(sorted(unreachable)))
+        return _cloud(self.opts, self._hosts, unreachable)
 
     def _admit(self, seen: _Cloud, name: str) -> None:
         """Raises NotFound where the user does not see it on each host that has it, Denied where
@@ -249,17 +283,6 @@ class _Limited:
             raise self._denied(f" for a guest {name}")
         if not all(map(self._own.sees, seen.of(name))):
             raise errors.AlreadyExists(f"the name {name} is not free")
-
-    def _narrow(self, told: Answer, seen: _Cloud) -> Answer:
-        """What a listing has of the guests that the user may see."""
-        may = {
-            host: {name for name, one in guests.items() if self._own.may(self.verb, one.known)}
-            for host, guests in seen.hosts.items()
-        }
-        return {
-            host: about if host == "retcode" else _of_host(about, may.get(host, set()))
-            for host, about in told.items()
-        }
 
     def _making(
         self, fleet: Fleet, stack: contextlib.ExitStack, everywhere: bool
@@ -373,8 +396,31 @@ class _Limited:
         for guests in self._look(fleet).hosts.values() if made else ():
             for name in made & guests.keys():
                 owners.give(self.opts, guests[name].facts.uuid, name, self.user)
-        found: Answer = _without_others(told)
+        found: Answer = without_others(told)
         return found
+
+
+def _cloud(
+    opts: dict[str, Any], hosts: list[facts.Host], unreachable: dict[str, str]
+) -> _Cloud:
+    """What the hosts have, with what is written down of each guest. Raises BadAnswer."""
+    found = {
+        host.name: {one.name: _Guest(_known(opts, one.name, one.uuid), one) for one in host.guests}
+        for host in hosts
+    }
+    return _Cloud(found, tuple(sorted(unreachable)))
+
+
+def _narrow(own: grants.Own, verb: str, told: Answer, seen: _Cloud) -> Answer:
+    """What a listing has of the guests that the user may see."""
+    may = {
+        host: {name for name, one in guests.items() if own.may(verb, one.known)}
+        for host, guests in seen.hosts.items()
+    }
+    return {
+        host: about if host == "retcode" else _of_host(about, may.get(host, set()))
+        for host, about in told.items()
+    }
 
 
 def _sum(amounts: list[Amount]) -> Amount:
@@ -399,11 +445,11 @@ def _of_host(about: Any, may: set[str]) -> Any:
     return {state: found for state, found in states.items() if found}
 
 
-def _without_others(told: Any) -> Any:
+def without_others(told: Any) -> Any:
     """An answer that names no other guest as who has a disk, or is at work."""
     if isinstance(told, dict):
-        return {word: _without_others(one) for word, one in told.items()}
+        return {word: without_others(one) for word, one in told.items()}
     if isinstance(told, (list, tuple)):
-        return [_without_others(one) for one in told]
+        return [without_others(one) for one in told]
     return _OTHERS.sub(r"\1 somebody", _AT_WORK.sub("of a guest", told)) if isinstance(
         told, str) else told  # fmt: skip

@@ -75,6 +75,15 @@ def terms(fleet: Fleet, host: str, policy: PlacementPolicy) -> account.Placement
     return account.terms(next((one for one in hosts if one.name == host), None), policy)
 
 
+def summaries(
+    hosts: list[facts.Host], unreachable: dict[str, str], policy: PlacementPolicy
+) -> dict[str, Any]:
+    """What ``virt.host_info`` says of the hosts, and of those that are none why."""
+    found = {host.name: summary(host, policy) for host in hosts}
+    found.update({name: {"error": why} for name, why in unreachable.items()})
+    return found
+
+
 def summary(host: facts.Host, policy: PlacementPolicy) -> dict[str, Any]:
     """One host's line in ``virt.host_info``, as plain data; memory in MiB, disk in GiB."""
     vcpus, memory_kib = host.used(policy, "vcpus"), host.used(policy, "memory_kib")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from saltvirt import errors
+from saltvirt import errors, names
 from saltvirt.fleet import private
 from saltvirt.operations import held
 from saltvirt.rights.grants import Amount
@@ -129,6 +129,15 @@ def making(opts: held.Opts, wanted: dict[str, Making]) -> Iterator[None]:
             (folder / name).unlink(missing_ok=True)
         for handle in handles:
             os.close(handle)
+
+
+def maker(opts: held.Opts, name: str) -> str | None:
+    """For whom a guest of this name is being made, or was when that ended badly; None: nobody."""
+    with contextlib.suppress(OSError, ValueError, errors.BadAnswer, errors.InvalidInput):
+        path = _making(opts) / names.guest(name)
+        data: Any = json.loads(path.read_text(encoding="utf-8"))
+        return Making.from_answer(data, name).owner
+    return None
 
 
 def being_made(opts: held.Opts) -> dict[str, Making]:

@@ -1,7 +1,8 @@
 """What browsers connect to: a WebSocket, behind the TLS of salt-api, for who has a ticket.
 
 The browser's first message is its secret; the answer is one line of JSON, with ``error`` where the
-ticket is not good or the guest is not reached. After it each side's bytes are handed to the other.
+ticket is not good or the guest is not reached. After it each side's bytes are handed to the other,
+or, by a ticket that is a page's, the cloud is told to it: see pages.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from urllib.parse import urlsplit
 
 from saltvirt import errors, plain
 from saltvirt.answers import reach
+from saltvirt.reachmaster import pages
 from saltvirt.reachmaster import way as ways
 from saltvirt.reachmaster.tickets import Ticket
 
@@ -35,6 +37,7 @@ except ImportError:  # Salt 3006 has its own
     )
 
 if TYPE_CHECKING:
+    from saltvirt.reachmaster.view import View
     from saltvirt.reachmaster.way import Way
 
 # of gen.with_timeout
@@ -43,8 +46,8 @@ _TimedOut: type[Exception] = gen.TimeoutError  # type: ignore[attr-defined,unuse
 log = logging.getLogger(__name__)
 
 PATH = "/reach"
-# connections, of those that have shown no good ticket yet, and of one user
-MOST, MOST_STRANGERS, MOST_OF_USER = 400, 64, 20
+# connections, of those that have shown no good ticket yet, and of one user: to guests, of pages
+MOST, MOST_STRANGERS, MOST_OF_USER, MOST_PAGES = 400, 64, 20, 100
 # so long may one take to say what he is to say
 _HELLO_S = 10
 # so often is asked whether a user may still
@@ -62,10 +65,12 @@ _MOST_REASON = 120
 @dataclass(frozen=True)
 class Rules:
     """redeem: the Ticket of a secret; raises Denied. stands: why a ticket's user may not any more,
-    or None. origins: of pages that may connect; none: those of the address that is asked."""
+    or None. view: of the cloud, for pages. origins: of pages that may connect; none: those of the
+    address that is asked."""
 
     redeem: Callable[[str], Ticket]
     stands: Callable[[Ticket], str | None]
+    view: View
     origins: tuple[str, ...] = ()
 
 
@@ -75,7 +80,7 @@ class Proxy:
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self.strangers = 0
-        self.users: Counter[str | None] = Counter()
+        self.users: Counter[tuple[str | None, bool]] = Counter()
         self.pool = ThreadPoolExecutor(4, "salt-virt-reach")
         application = web.Application(
             [(PATH, _Line, {"proxy": self})], websocket_ping_interval=_PING_S,
@@ -131,12 +136,13 @@ def same_origin(origin: str, host: str, allowed: tuple[str, ...]) -> bool:
 
 
 class _Line(websocket.WebSocketHandler):  # type: ignore[misc,name-defined,unused-ignore]
-    """One browser, and one guest."""
+    """One browser, and one guest, or the cloud."""
 
     def initialize(self, proxy: Proxy) -> None:
         self._proxy = proxy
         self._ticket: Ticket | None = None
         self._inner: Any = None
+        self._page: pages.Page | None = None
         self._is_stranger = self._is_done = False
         self._timer: Any = None
 
@@ -162,6 +168,8 @@ class _Line(websocket.WebSocketHandler):  # type: ignore[misc,name-defined,unuse
                 await self._inner.write(message)
             except iostream.StreamClosedError:
                 self._end("the guest has ended it")
+        elif self._page is not None and message == pages.LOOK:
+            self._page.look()
         elif self._ticket is None and self._is_stranger:
             await self._begin(message)
         else:
@@ -175,9 +183,7 @@ class _Line(websocket.WebSocketHandler):  # type: ignore[misc,name-defined,unuse
                 raise errors.Denied("this is no ticket")
             ticket: Ticket = await self._proxy.asked(self._proxy.rules.redeem, message)
             await self._admit(ticket)
-            found = ticket.way
-            assert found is not None
-            inner = await _reached(found)
+            inner = await _reached(ticket.way) if ticket.way else None
         except (errors.VirtError, _TimedOut) as exc:
             why = exc.text if isinstance(exc, errors.VirtError) else "the master is too slow"
             log.info("reach: refused: %s", why)
@@ -185,10 +191,16 @@ class _Line(websocket.WebSocketHandler):  # type: ignore[misc,name-defined,unuse
             self._end(why, _REFUSED)
             return
         self._inner = inner  # first: where the browser has gone meanwhile it is closed
-        self._say({"guest": found.guest, "kind": found.kind, "type": found.type})
         loop = ioloop.IOLoop.current()
-        loop.spawn_callback(self._down)
         loop.spawn_callback(self._watch)
+        if ticket.way is None:
+            self._say({"page": True})
+            self._page = pages.Page(self._proxy.rules.view, ticket.user, self.write_message, loop)
+            loop.spawn_callback(self._show, self._page)
+            return
+        found = ticket.way
+        self._say({"guest": found.guest, "kind": found.kind, "type": found.type})
+        loop.spawn_callback(self._down)
         log.info("reach: %s has the %s of %s", ticket.user, found.kind, found.guest)
 
     def _known(self) -> None:
@@ -202,10 +214,11 @@ class _Line(websocket.WebSocketHandler):  # type: ignore[misc,name-defined,unuse
 
     async def _admit(self, ticket: Ticket) -> None:
         """Raises Denied where the ticket's user may not, or has too many."""
-        if self._proxy.users[ticket.user] >= MOST_OF_USER:
-            raise errors.Denied(f"you look at {MOST_OF_USER} guests: close one")
+        most, what = (MOST_OF_USER, "guests") if ticket.way else (MOST_PAGES, "pages")
+        if self._proxy.users[ticket.user, ticket.is_page] >= most:
+            raise errors.Denied(f"you look at {most} {what}: close one")
         self._ticket = ticket
-        self._proxy.users[ticket.user] += 1
+        self._proxy.users[ticket.user, ticket.is_page] += 1
         why = await self._proxy.asked(self._proxy.rules.stands, ticket)
         if why:
             raise errors.Denied(why)
@@ -218,6 +231,16 @@ class _Line(websocket.WebSocketHandler):  # type: ignore[misc,name-defined,unuse
                 await self.write_message(data, binary=True)
         except (iostream.StreamClosedError, websocket.WebSocketClosedError):
             self._end("the guest has ended it")
+
+    async def _show(self, page: pages.Page) -> None:
+        """The cloud, as long as the browser is there."""
+        try:
+            await page.run(self._proxy.asked)
+        except (iostream.StreamClosedError, websocket.WebSocketClosedError):
+            self._end("")
+        except Exception:
+            log.exception("reach: the page of %s", self._ticket and self._ticket.user)
+            self._end("the master's log says why it ended")
 
     async def _watch(self) -> None:
         """Ends it when the user may not any more. An error of ours is no leave to go on."""
@@ -254,8 +277,10 @@ class _Line(websocket.WebSocketHandler):  # type: ignore[misc,name-defined,unuse
         self._is_done = True
         if self._inner is not None:
             self._inner.close()
+        if self._page is not None:
+            self._page.close()
         if self._ticket is not None:
-            self._proxy.users[self._ticket.user] -= 1
+            self._proxy.users[self._ticket.user, self._ticket.is_page] -= 1
             self._proxy.users += Counter()  # without those who have none
 
 

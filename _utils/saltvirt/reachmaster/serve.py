@@ -10,9 +10,10 @@ from saltvirt.operations import allowed
 from saltvirt.reachmaster import tickets
 from saltvirt.reachmaster.proxy import Proxy, Rules
 from saltvirt.reachmaster.tickets import Ticket
+from saltvirt.reachmaster.view import View
 
 PORT = 8003
-VERB = "ticket"
+VERB, PAGES = "ticket", "watch"
 
 
 def run(opts: dict[str, Any], address: object, port: object, origins: object) -> None:
@@ -21,6 +22,7 @@ def run(opts: dict[str, Any], address: object, port: object, origins: object) ->
     rules = Rules(
         lambda secret: tickets.redeemed(opts, secret),
         lambda ticket: why_not(opts, ticket),
+        View(opts),
         _origins(origins),
     )
     Proxy(rules).run(*where)
@@ -28,9 +30,12 @@ def run(opts: dict[str, Any], address: object, port: object, origins: object) ->
 
 def why_not(opts: dict[str, Any], ticket: Ticket) -> str | None:
     """Why its user may not use it, by what virt:rights and the owners are now."""
-    if ticket.user is None or ticket.way is None:
+    if ticket.user is None:
         return None
     try:
+        if ticket.way is None:
+            may = allowed.may_ever(opts, ticket.user, PAGES)
+            return None if may else f"{ticket.user} may not watch any more"
         if allowed.may_still(opts, ticket.user, VERB, ticket.way.guest, ticket.way.uuid):
             return None
     except errors.VirtError as exc:

@@ -1,4 +1,5 @@
-"""Tickets: whoever has one reaches one guest's screen or serial port, once, within 30 seconds.
+"""Tickets: whoever has one reaches one guest's screen or serial port, or sees the cloud as a page
+does, once, within 30 seconds.
 
 A ticket is a secret that the browser makes. Who asks for it tells its SHA-256 alone, so that
 neither a job's arguments nor an event, a return or a file's name is worth anything to others.
@@ -36,11 +37,17 @@ _MOST_BYTES = 64 * 1024
 @dataclass(frozen=True)
 class Ticket(Fact):
     """user: for whom it was made; None: somebody who has the master. until: seconds since 1970.
-    way: None while it is being made."""
+    way: to a guest. is_page: it is no guest's, but to see the cloud. With neither it is being
+    made."""
 
     user: str | None
     until: float
     way: Way | None = None
+    is_page: bool = False
+
+    @property
+    def is_ready(self) -> bool:
+        return self.is_page or self.way is not None
 
 
 def digest(secret: str) -> str:
@@ -56,8 +63,8 @@ def folder(opts: dict[str, Any]) -> Path:
 @contextlib.contextmanager
 def making(opts: dict[str, Any], user: str | None, told: object) -> Iterator[list[Way]]:
     """Around what finds the way: its place is taken, and the ticket is good from the end of the
-    block on, with the way that was put into the list. told: the digest. Raises InvalidInput,
-    AlreadyExists, OperationFailed: there are too many."""
+    block on, with the way that was put into the list; without one it is a page's. told: the digest.
+    Raises InvalidInput, AlreadyExists, OperationFailed: there are too many."""
     if not isinstance(told, str) or not _DIGEST.fullmatch(told):
         raise errors.InvalidInput(
             "digest must be the SHA-256, in 64 hexadecimal digits, of a secret that is yours, not "
@@ -68,7 +75,8 @@ def making(opts: dict[str, Any], user: str | None, told: object) -> Iterator[lis
     found: list[Way] = []
     try:
         yield found
-        ticket = Ticket(user, time.time() + LIFE_S, found[0])
+        way = found[0] if found else None
+        ticket = Ticket(user, time.time() + LIFE_S, way, is_page=not found)
         private.write(str(place / told), json.dumps(ticket.to_answer()))
     except BaseException:
         with contextlib.suppress(OSError):
@@ -92,14 +100,14 @@ def redeemed(opts: dict[str, Any], secret: object) -> Ticket:
             os.unlink(mine)
     except OSError:
         raise none from None
-    if found is None or found.way is None or not _is_good(found):
+    if found is None or not found.is_ready or not _is_good(found):
         raise none
     return found
 
 
 def _is_good(ticket: Ticket) -> bool:
     """Whether it is neither too old nor, the clock having been set back, of another time."""
-    return 0 <= ticket.until - time.time() <= (_MAKING_S if ticket.way is None else LIFE_S)
+    return 0 <= ticket.until - time.time() <= (LIFE_S if ticket.is_ready else _MAKING_S)
 
 
 def _begun(place: Path, user: str | None, told: str) -> None:

@@ -10,6 +10,8 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.operations import find, result
 from saltvirt.reachmaster import tickets, way
 
+ENGINE = "virt_reach"
+
 
 def display(fleet: Fleet, name: str) -> dict[str, Any]:
     """Raises NotFound, and as Fleet.one does."""
@@ -48,3 +50,16 @@ def ticket(
         name, comment, host=made.host, uuid=made.uuid, kind=kind, type=made.type,
         seconds=tickets.LIFE_S,
     )  # fmt: skip
+
+
+def watch(opts: dict[str, Any], user: str | None, digest: object) -> dict[str, Any]:
+    """Makes a page's. Raises InvalidInput, OperationFailed, AlreadyExists."""
+    engines = opts.get("engines") or []
+    if not any(ENGINE in one for one in engines if isinstance(one, (str, dict))):
+        raise errors.OperationFailed(
+            f"this master's configuration has no engine {ENGINE}: docs/reach.md"
+        )
+    with tickets.making(opts, user, digest):
+        pass
+    comment = f"the cloud can be watched within {tickets.LIFE_S} s"
+    return result.done("page", comment, seconds=tickets.LIFE_S)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# what a verb acts on: one guest by its name; it tells of all guests; it makes some; all the rest
-GUEST, LISTING, MAKING, CLOUD = "guest", "listing", "making", "cloud"
+# what a verb acts on: one guest by its name; it tells of all guests; it makes some; none, and it
+# tells of none; all the rest
+GUEST, LISTING, MAKING, NONE, CLOUD = "guest", "listing", "making", "none", "cloud"
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ RULES = {
     "backup": _rule(GUEST, "name to whole test"),
     "display": _rule(GUEST, "name"), "screenshot": _rule(GUEST, "name width screen"),
     "ticket": _rule(GUEST, "name kind digest screen force"),
-    "console": _rule(GUEST, "name force escape"),
+    "watch": _rule(NONE, "digest"), "console": _rule(GUEST, "name force escape"),
     "exec": _rule(GUEST, "name cmd shell env timeout base64"),
     "purge": _rule(GUEST, "name delete_key test"), "rename": _rule(GUEST, "name new test"),
     "init": _rule(
@@ -63,7 +64,7 @@ RULES = {
 # who may do one of these to a guest sees that it is there
 SEEING = frozenset(verb for verb, rule in RULES.items() if rule.scope in (GUEST, LISTING))
 
-_READ = frozenset({"list", "query", "where", "vm_info"})
+_READ = frozenset({"list", "query", "where", "vm_info", "watch"})
 _USE = _READ | {
     "start", "shutdown", "stop", "force_off", "pause", "resume", "reset", "snapshot", "revert",
     "delete_snapshots", "backup", "display", "screenshot", "ticket", "console",

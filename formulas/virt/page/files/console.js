@@ -3,23 +3,13 @@
 
 import { call, Failed } from "./api.js";
 import { button, fill, h } from "./dom.js";
+import { line, secret } from "./line.js";
 import { verdict } from "./model.js";
 import { changed } from "./store.js";
 import { said_by, Terminal } from "./terminal.js";
 
 const NOVNC = "/static/novnc/core/rfb.js";
-const PATH = "/reach";
-const PATIENCE_MS = 30000;
 const MISSING = "noVNC is not on the master: apt-get install novnc, then state.apply virt.page.console";
-
-const hex = (bytes) => Array.from(bytes, (one) => one.toString(16).padStart(2, "0")).join("");
-
-async function secret() {
-  if (!crypto.subtle) throw new Failed("a console needs https");
-  const made = hex(crypto.getRandomValues(new Uint8Array(32)));
-  const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(made));
-  return [made, hex(new Uint8Array(digest))];
-}
 
 /** noVNC's class. Its own pointer is an element: the page's policy lets no picture be a pointer. */
 async function novnc() {
@@ -33,38 +23,6 @@ async function novnc() {
   } finally {
     if (!had) delete root.ontouchstart;
   }
-}
-
-/** A line to the guest. heard: told of the first answer, in which it is to be attached. */
-function line(made, heard) {
-  return new Promise((done, failed) => {
-    const scheme = location.protocol === "https:" ? "wss:" : "ws:";
-    const socket = new WebSocket(`${scheme}//${location.host}${PATH}`);
-    socket.binaryType = "arraybuffer";
-    const late = setTimeout(() => socket.close(), PATIENCE_MS);
-    const give_up = (why) => { clearTimeout(late); failed(new Failed(why)); };
-    socket.onopen = () => socket.send(made);
-    socket.onclose = (event) => give_up(event.reason
-      || "the master does not answer at /reach: docs/reach.md says what it needs, the engine virt_reach among it");
-    socket.onmessage = (event) => {
-      let said;
-      try {
-        said = JSON.parse(event.data);
-      } catch {
-        said = { error: "what answers at /reach is not the engine virt_reach" };
-      }
-      if (said.error) {
-        give_up(String(said.error));
-        socket.close();
-        return;
-      }
-      clearTimeout(late);
-      socket.onclose = null;
-      socket.onmessage = null;
-      heard(socket);
-      done();
-    };
-  });
 }
 
 function display(place, RFB, socket, over) {

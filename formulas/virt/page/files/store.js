@@ -2,9 +2,15 @@
 
 import { begin, call, events, Failed, LoggedOut, unwrapped, who } from "./api.js";
 import { cloud, refused, verdict } from "./model.js";
+import { watch } from "./watch.js";
 
 const EVERY_MS = 30000;
+// of its time, the master is asked by a page for at most a tenth
+const SHARE = 10;
 const SOON_MS = 1500;
+// the engine is looked for again: not by all pages at once, and ever more seldom
+const BACK_MS = 30000;
+const MOST_BACK_MS = 900000;
 const AGAIN_MS = 10000;
 const KEPT = 60;
 const ARMED_MS = 300000;
@@ -26,6 +32,9 @@ let stop = null;
 let host_info = true;
 // when to ask again whether high availability is armed
 let armed_at = 0;
+// has the hypervisors asked by the engine that tells of them; null: they are asked from here
+let pushed = null;
+let took = 0;
 
 const tell = (what) => changed.dispatchEvent(new Event(what));
 
@@ -35,8 +44,63 @@ export function open(on_end) {
   host_info = true;
   armed_at = 0;
   const { signal } = stop;
-  listen(signal, on_end);
-  look(signal, on_end);
+  const over = (exc) => {
+    if (exc instanceof LoggedOut && !signal.aborted) on_end(exc.message);
+  };
+  follow(signal, over).catch(over);
+}
+
+/** By the engine; and by what the API and its events say, until there is one. */
+async function follow(signal, over) {
+  let wait = BACK_MS;
+  let alone = null;
+  while (!signal.aborted) {
+    try {
+      await watch(signal, (ask_there) => {
+        if (alone) alone.abort();
+        alone = null;
+        wait = BACK_MS;
+        pushed = ask_there;
+        live(true);
+      }, told, heard);
+    } catch (exc) {
+      if (exc instanceof LoggedOut) throw exc;
+    }
+    if (pushed) broken();
+    if (!alone && !signal.aborted) alone = by_itself(signal, over);
+    await pause(wait * (0.5 + Math.random()));
+    wait = Math.min(2 * wait, MOST_BACK_MS);
+  }
+}
+
+function by_itself(signal, over) {
+  const alone = new AbortController();
+  signal.addEventListener("abort", () => alone.abort());
+  listen(alone.signal, over);
+  look(alone.signal, over);
+  return alone;
+}
+
+const pause = (ms) => new Promise((go) => { setTimeout(go, ms); });
+
+function live(is_live) {
+  state.live = is_live;
+  tell("live");
+}
+
+/** What told of the cloud does no more. */
+function broken() {
+  pushed = null;
+  for (const [, give_up] of awaited.values()) give_up(new Failed("the stream of events broke off: look at the guest"));
+  awaited.clear();
+  live(false);
+}
+
+function told(query, info, at) {
+  if (!who()) return;
+  if (typeof query === "string") state.error = query;
+  else Object.assign(state, { hosts: cloud(query, info), at, error: "" });
+  tell("cloud");
 }
 
 /** Stop looking, and forget. */
@@ -47,31 +111,33 @@ export function shut() {
   history.clear();
   awaited.clear();
   early.clear();
+  pushed = null;
+  took = 0;
   Object.assign(state, { hosts: [], at: 0, error: "", live: false, jobs: new Map(), disarmed: false });
 }
 
-async function look(signal, on_end) {
+async function look(signal, over) {
   clearTimeout(timer);
+  if (signal.aborted) return;
   if (!document.hidden) {
     try {
       await refresh();
     } catch (exc) {
-      if (exc instanceof LoggedOut) {
-        if (!signal.aborted) on_end(exc.message);
-        return;
-      }
+      over(exc);
+      if (exc instanceof LoggedOut) return;
     }
   }
-  if (!signal.aborted) timer = setTimeout(() => look(signal, on_end), EVERY_MS);
+  if (!signal.aborted) timer = setTimeout(() => look(signal, over), Math.max(EVERY_MS, SHARE * took));
 }
 
-/** Ask the API for all hosts and guests; who asks meanwhile gets the same answer. */
+/** Have all hosts and guests asked for; who asks meanwhile gets the same answer. */
 export function refresh() {
-  asking = asking || ask().finally(() => { asking = null; });
+  asking = asking || (pushed || ask)().finally(() => { asking = null; });
   return asking;
 }
 
 async function ask() {
+  const began = Date.now();
   try {
     const [query, info] = await Promise.all([call("query"), host_info ? promises() : null, look_armed()]);
     const why = refused(query);
@@ -82,6 +148,7 @@ async function ask() {
     if (exc instanceof LoggedOut || !(exc instanceof Failed)) throw exc;
     state.error = exc.message;
   }
+  took = Date.now() - began;
   tell("cloud");
 }
 
@@ -112,26 +179,22 @@ async function look_armed() {
 let soon = 0;
 
 function look_soon() {
+  if (pushed) return;
   clearTimeout(soon);
   soon = setTimeout(() => refresh().catch(() => {}), SOON_MS);
 }
 
-async function listen(signal, on_end) {
+async function listen(signal, over) {
   while (!signal.aborted) {
     try {
-      await events(signal, () => { state.live = true; tell("live"); }, heard);
+      await events(signal, () => live(true), heard);
     } catch (exc) {
-      if (exc instanceof LoggedOut && !signal.aborted) {
-        // the stream may be shut for this user while the API is not: the next question tells
-        await refresh().catch((other) => { if (other instanceof LoggedOut) on_end(other.message); });
-      }
+      // the stream may be shut for this user while the API is not: the next question tells
+      if (exc instanceof LoggedOut && !signal.aborted) await refresh().catch(over);
     }
     if (signal.aborted) return;
-    state.live = false;
-    for (const [, give_up] of awaited.values()) give_up(new Failed("the stream of events broke off: look at the guest"));
-    awaited.clear();
-    tell("live");
-    await new Promise((go) => { setTimeout(go, AGAIN_MS); });
+    broken();
+    await pause(AGAIN_MS);
   }
 }
 
