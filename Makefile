@@ -5,7 +5,7 @@ SALT ?= 3008
 ARGS ?=
 
 .PHONY: help test test-unit test-rootless test-lab test-matrix test-bare lint coverage-api docs lab-up lab-down lab-sync lab-build \
-	demo demo-down publish bench bench-ha bench-backup corpus chaos backup-random ha coverage parity mutation site bench-exporter swarm wheel changelog release
+	demo demo-down publish bench bench-ha bench-backup bench-page corpus chaos backup-random ha coverage parity mutation site bench-exporter swarm wheel changelog release
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -57,6 +57,11 @@ bench-ha: ## from a power cut to libvirt's running elsewhere, median and worst: 
 
 bench-exporter: ## the exporter of metrics beside Debian's prometheus-libvirt-exporter, 500 guests of libvirt's test driver: ARGS=50
 	$(LAB) bench exporter $(ARGS)
+
+bench-page: ## 50 open pages and 20 consoles in a lab of its own: what the master takes of a core: ARGS="--pages 50 --consoles 20"
+	$(LAB) --name bench up 2
+	$(LAB) --name bench sync >/dev/null
+	$(LAB) bench page bench $(ARGS); code=$$?; $(LAB) --name bench down; exit $$code
 
 bench-backup: ## a full backup and an increment against Debian's virtnbdbackup on the same guest: ARGS="--mib 1024 --rounds 3"
 	$(LAB) bench backup $(ARGS)

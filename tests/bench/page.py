@@ -30,7 +30,7 @@ from tests.lab.fixtures import Lab
 USER, PASSWORD = "ops", "a word of ops"
 GUESTS = 5
 IMAGE = "/var/lib/libvirt/images/small.qcow2"
-CHANGE_S = 10
+CHANGE_S, LATE_S = 10, 60
 CPU = """
 import os
 total = 0
@@ -187,7 +187,9 @@ async def change(cloud, pages, paused):
     )
     await process.wait()
     done = time.monotonic()
-    await asyncio.sleep(max(0, CHANGE_S - (done - began)))
+    while any(state not in one.heard for one in pages) and time.monotonic() < done + LATE_S:
+        await asyncio.sleep(0.2)
+    await asyncio.sleep(max(0, CHANGE_S - (time.monotonic() - began)))
     return [one.heard.get(state, float("inf")) - done for one in pages]
 
 

@@ -463,7 +463,7 @@ VERBS = {
     "certs": ({}, ()), "rotate_ca": ({}, ()), "revoke": ({"host": "hv1"}, ()),
     "metrics": ({}, ()),
     "display": ({"name": "web1"}, ()), "screenshot": ({"name": "web1"}, ()),
-    "ticket": ({"name": "web1", "digest": "a" * 64}, ()),
+    "ticket": ({"name": "web1", "digest": "a" * 64}, ()), "watch": ({"digest": "a" * 64}, ()),
     "console": ({"name": "web1"}, ()), "exec": ({"name": "web1", "cmd": "uptime"}, ()),
     "put": ({"name": "web1", "local": "/etc/hostname", "remote": "/tmp/a"}, ()),
     "get": ({"name": "web1", "remote": "/etc/hostname", "local": "/tmp/no/folder"}, ()),
@@ -484,7 +484,7 @@ RUNNERS = {
     "virt_migrate": ("migrate", "evacuate", "restore", "rebalance", "migratable", "migrate_abort",
                      "migrate_recover", "migrate_unfinished"),
     "virt_pki": ("certs", "rotate_ca", "revoke"),
-    "virt_reach": ("display", "screenshot", "ticket"),
+    "virt_reach": ("display", "screenshot", "ticket", "watch"),
     "virt_repair": ("repair",), "virt_rights": ("label", "own", "owners"),
     "virt_start": ("started",),
 }  # fmt: skip
@@ -643,9 +643,9 @@ def wrong_words(cloud, found, draw):
 
 
 # the hosts have no certificates; no engine of high availability runs; hosts answer, no fence does
-# there is no authority, no engine, nobody at the port that was told of, no terminal
+# there is no authority, no engine of either kind, nobody at the port that was told of, no terminal
 REFUSED = ("certs", "rotate_ca", "revoke", "ha_arm", "ha_disarm", "ha_status", "ha_confirm_off",
-           "ha_move", "fence", "console", "exec", "put", "get")  # fmt: skip
+           "ha_move", "fence", "watch", "console", "exec", "put", "get")  # fmt: skip
 
 
 def test_no_verb_is_left_out(modules):

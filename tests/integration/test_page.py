@@ -1,10 +1,13 @@
-"""The page before a real cloud: its formula applied on the master, salt-api, two hypervisors, and
-a browser that logs in, deploys, watches, migrates and logs out."""
+"""The page before a real cloud: its formulas applied on the master, salt-api, the engine that
+tells of it, nginx, two hypervisors, and a browser that logs in, deploys, watches, migrates, opens a
+console and logs out."""
 
 import contextlib
+import json
 import ssl
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -28,9 +31,10 @@ RIGHTS = {
     "grants": [
         {"who": "ops", "verbs": ["*"], "everything": True},
         {"who": "anna", "verbs": ["manage"], "guests": ["anna-*"], "images": ["salt://tiny.raw"]},
-    ]
+    ],
+    "quotas": {"anna": {"guests": 2}},
 }
-GUESTS = ["anna-1", "ops-1"]
+GUESTS = ["anna-1", "anna-2", "anna-3", "ops-1"]
 # how long a deployment or a migration may take on a machine that does much else
 LONG_S = 240
 
@@ -44,16 +48,17 @@ def site(lab, tmp_path_factory):
     answers = lab.salt("hv*", "state.apply", "libvirt", timeout=300)
     for host, states in answers.items():
         assert all(state["result"] for state in states.values()), (host, states)
-    # a boot sector that stops the CPU
+    # a boot sector that says Z on the serial port at each tick of the clock
     lab.exec("master", r"""
-        truncate -s 32M /srv/salt/tiny.raw
-        printf '\364\353\375' | dd of=/srv/salt/tiny.raw conv=notrunc status=none
-        printf '\125\252' | dd of=/srv/salt/tiny.raw bs=1 seek=510 conv=notrunc status=none
+        cd /srv/salt && truncate -s 32M tiny.raw
+        printf '\272\370\003\260\132\356\373\364\353\373' | dd of=tiny.raw conv=notrunc status=none
+        printf '\125\252' | dd of=tiny.raw bs=1 seek=510 conv=notrunc status=none
     """)  # fmt: skip
-    serving.set_up(lab, USERS, {"rights": RIGHTS})
+    serving.set_up(lab, USERS, {"rights": RIGHTS}, console=True)
+    lab.wait_for_minion("master", *lab.hosts)
     with contextlib.ExitStack() as ends:
         url = ends.enter_context(serving.reached(lab))
-        lab.wait(lambda: answers_at(url), "the page is served", timeout_s=120)
+        lab.wait(lambda: serving.answers(url), "the page is served", timeout_s=120)
         chromium = ends.enter_context(browser.opened(tmp_path_factory.mktemp("browser")))
         yield lab, url, chromium
     for one in hosts:
@@ -61,14 +66,21 @@ def site(lab, tmp_path_factory):
         one.close()
 
 
-def answers_at(url):
+def called(url, user, fun, **kwarg):
+    """What salt-api answers to a user."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    try:
-        with urllib.request.urlopen(f"{url}/page", timeout=60, context=context) as answer:
-            return answer.status == 200
-    except OSError:
-        return False
+
+    def post(path, body, **headers):
+        headers = {"Content-Type": "application/json", "Accept": "application/json", **headers}
+        asked = urllib.request.Request(f"{url}{path}", json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(asked, timeout=LONG_S, context=context) as answer:
+            return json.load(answer)["return"][0]
+
+    who = {"username": user, "password": USERS[user], "eauth": "file"}
+    token = post("/login", who)["token"]
+    low = [{"client": "runner", "fun": f"virt.{fun}", "kwarg": kwarg, "arg": []}]
+    return post("/", low, **{"X-Auth-Token": token})["data"]
 
 
 def login(site, user):
@@ -126,11 +138,19 @@ def seen_progress(page):
     """)
 
 
+def test_the_formula_again_changes_nothing(site):
+    states = serving.apply(site[0], "virt.page.console")
+    assert {name for name, one in states.items() if one["changes"]} == set()
+    assert {"virt_console_novnc", "virt_console_engine", "virt_console_front"} <= states.keys()
+
+
 def test_deploy_watch_migrate_and_log_out(site):
     lab = site[0]
     page = login(site, "ops")
     page.until(lambda: [one.text for one in page.all(".host h2")] == lab.hosts, "both hosts")
     page.until_text("live", ".live.on")
+    lines = "ss -Htn state established '( sport = :8003 )'"
+    assert lab.exec("master", lines).stdout  # it is the engine that tells of it
     seen_progress(page)
     deploy(page, "ops-1")
     told(page, "ops-1 is running on")
@@ -156,6 +176,17 @@ def test_deploy_watch_migrate_and_log_out(site):
     assert [one for one in page.wrong() if "Failed to load resource" not in one] == []
 
 
+def test_a_console_is_opened_and_shows_what_the_guest_says(site):
+    page = login(site, "ops")
+    page.one('.tile.running[data-name="ops-1"]').click()
+    page.button("Serial console", "dialog").click()
+    page.until_text("ZZZZ", "dialog.console .terminal")
+    page.until_text("Shift+Escape leaves it", "dialog.console")
+    page.button("Close", "dialog.console").click()
+    ActionChains(page.driver).send_keys(Keys.ESCAPE).perform()
+    logout(page)
+
+
 def test_a_limited_user_sees_and_does_what_is_granted(site):
     lab = site[0]
     page = login(site, "anna")
@@ -171,3 +202,23 @@ def test_a_limited_user_sees_and_does_what_is_granted(site):
     assert running(lab, "ops-2") == []
     page.button("Cancel", "dialog").click()
     logout(page)
+
+
+def test_of_two_requests_in_one_moment_one_gets_the_last_place_of_a_quota(site):
+    """Each is a process of the master's own, on its way to the hypervisors."""
+    lab, url, _ = site
+    made = {"cpu": 1, "mem": 64, "image": "salt://tiny.raw", "seed": False}
+    if not running(lab, "anna-1"):
+        assert called(url, "anna", "init", name="anna-1", **made)["anna-1"]["result"] is True
+    with ThreadPoolExecutor() as pool:
+        both = [
+            pool.submit(called, url, "anna", "init", name=name, **made)
+            for name in ("anna-2", "anna-3")
+        ]
+        told = {name: one for found in both for name, one in found.result().items()}
+    told.pop("retcode")
+    refused = [one["comment"] for one in told.values() if not one["result"]]
+    assert refused == [
+        "the quota of anna does not allow it: guests: 2 of 2 are used, 1 more wanted"
+    ], told
+    assert sum(bool(running(lab, name)) for name in told) == 1

@@ -4,8 +4,10 @@ in from outside."""
 import contextlib
 import json
 import socket
+import ssl
 import subprocess
 import sys
+import urllib.request
 
 from tests.lab import cache, config
 from tests.lab.sh import LabError, run
@@ -23,10 +25,18 @@ ExecStart=/opt/salt/bin/salt-api
 [Install]
 WantedBy=multi-user.target
 """
-# run in a machine's network, with a socket that listens outside of it
+# run in a machine's network, with a socket that listens outside of it; it ends with the machine
 THROUGH = """
-import socket, sys, threading
+import os, socket, sys, threading, time
 listening, port = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
+machine = f"/proc/{sys.argv[3]}"
+
+def end_with_it():
+    while os.path.exists(machine):
+        time.sleep(1)
+    os._exit(0)
+
+threading.Thread(target=end_with_it, daemon=True).start()
 
 def pour(source, sink):
     try:
@@ -120,12 +130,38 @@ def apply(cloud, formula):
 @contextlib.contextmanager
 def reached(cloud):
     """The page's address on this machine's loopback, which leads into the lab."""
-    leader = cloud.machine("master").leader()
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    url, way = opened(cloud)
+    try:
+        yield url
+    finally:
+        way.kill()
+        way.wait()
+
+
+def opened(cloud, port=0):
+    """(The page's address on this machine's loopback, the process by which it leads into the lab).
+    It ends with the lab's master. port: any, where that one is taken."""
+    leader = str(cloud.machine("master").leader())
+    try:
+        listening = socket.create_server(("127.0.0.1", port))
+    except OSError:
+        listening = socket.create_server(("127.0.0.1", 0))
+    with listening:
         number = str(listening.fileno())
-        argv = ["nsenter", "-t", str(leader), "-n", sys.executable, "-c", THROUGH, number]
-        with subprocess.Popen([*argv, str(PORT)], pass_fds=[listening.fileno()]) as way:
-            try:
-                yield f"https://127.0.0.1:{listening.getsockname()[1]}"
-            finally:
-                way.kill()
+        argv = ["nsenter", "-t", leader, "-n", sys.executable, "-c", THROUGH, number, str(PORT)]
+        way = subprocess.Popen(
+            [*argv, leader], pass_fds=[listening.fileno()], stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        return f"https://127.0.0.1:{listening.getsockname()[1]}", way
+
+
+def answers(url):
+    """Whether the page is served at that address."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with urllib.request.urlopen(f"{url}/page", timeout=60, context=context) as answer:
+            return answer.status == 200
+    except OSError:
+        return False

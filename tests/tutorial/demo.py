@@ -1,18 +1,23 @@
-"""``make demo``: a cloud on this machine, and the tutorial in it, command by command."""
+"""``make demo``: a cloud on this machine, and the tutorial in it, command by command; a console,
+the page."""
 
 import argparse
+import secrets
 import shlex
 import subprocess
 import sys
 import time
 
-from tests.lab import packages
+from tests.lab import packages, page
 from tests.lab.cloud import Cloud
 from tests.lab.recipe import Recipe
 from tests.lab.sh import LabError
 from tests.tutorial.steps import STEPS
+from tests.typist import Typist
 
 NAME = "demo"
+# of the page on this machine, where nobody else has it
+PORT, USER = 8000, "demo"
 # how long a freshly started guest may need until its minion has answered (emulated CPUs)
 BOOT_S = 600
 
@@ -51,8 +56,38 @@ def play(cloud):
         for command in step.commands:
             if command == "salt centos1 test.ping":
                 wait_for(cloud, "centos1")
+            if command == "salt-run virt.pause centos1":
+                look_at(cloud, "centos1")
             if show(cloud, command):
                 raise LabError(f"step {number} failed at: {command}")
+
+
+def look_at(cloud, guest):
+    """Somebody opens its console, presses Enter, sees the prompt, and leaves it."""
+    command = ["salt-run", "virt.console", guest]
+    print(f"\nmaster# {' '.join(command)}", flush=True)
+    with Typist(cloud.machine("master").argv(command)) as terminal:
+        try:
+            terminal.attached().until(b"login: ", again=b"\r")
+            terminal.type(b"\x1d")
+            terminal.finish()
+        except AssertionError as exc:
+            raise LabError(f"the console of {guest}: {exc}") from exc
+        print(terminal.seen.decode(errors="replace").replace("\r", ""), flush=True)
+
+
+def serve(cloud):
+    """Sets the page up. (Its address on this machine, the password of its user)."""
+    began, password = time.monotonic(), secrets.token_urlsafe(9)
+    print("\n== The page: the formula virt.page.console on the master", flush=True)
+    page.set_up(cloud, {USER: password}, console=True)
+    url, _ = page.opened(cloud, PORT)
+    while not page.answers(url):
+        if time.monotonic() > began + BOOT_S:
+            raise LabError(f"the page is not served within {BOOT_S} s")
+        time.sleep(1)
+    print(f"({time.monotonic() - began:.1f} s)", flush=True)
+    return url, password
 
 
 def main():
@@ -72,13 +107,16 @@ def main():
             raise LabError(reason)
         cloud.up(2, Recipe(given.debian, given.salt), say=say)
         play(cloud)
+        url, password = serve(cloud)
     except LabError as exc:
         print(f"\ndemo: {exc}", file=sys.stderr)
         print("The cloud is still up: look at it, then make demo-down", file=sys.stderr)
         return 1
     print(
         "\nThat is all. The cloud runs on:\n"
-        f"  tests/lab/lab --name {NAME} shell master    to enter it\n"
+        f"  {url}/page          the page: user {USER}, password {password}, login by file\n"
+        f"  tests/lab/lab --name {NAME} shell master    to enter it; there:\n"
+        "  salt-run virt.console centos1        a console; ^] leaves it\n"
         "  make demo-down                       to take it down"
     )
     return 0
