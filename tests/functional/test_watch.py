@@ -1,5 +1,4 @@
-"""The cloud as the engine virt_reach tells it to pages: asked once for all, told as each may see.
-"""
+"""The cloud as the engine virt_reach tells it to pages: asked once for all, told as each may see."""
 
 import contextlib
 import hashlib

@@ -400,9 +400,7 @@ class _Limited:
         return found
 
 
-def _cloud(
-    opts: dict[str, Any], hosts: list[facts.Host], unreachable: dict[str, str]
-) -> _Cloud:
+def _cloud(opts: dict[str, Any], hosts: list[facts.Host], unreachable: dict[str, str]) -> _Cloud:
     """What the hosts have, with what is written down of each guest. Raises BadAnswer."""
     found = {
         host.name: {one.name: _Guest(_known(opts, one.name, one.uuid), one) for one in host.guests}
