@@ -33,12 +33,14 @@ class Reached:
         self.conn = libvirt.open(uri)
         self.fleet = Fleet(load(uri), folder)
         self.fleet.seen = lambda hosts: hosts
-        self.opts = self.fleet.opts
+        self.opts, self.disarmed = self.fleet.opts, False
         self.opts["virt"] = {"reach": {"addresses": {"hv1": "127.0.0.1"}}}
         self.rules = proxy.Rules(
             lambda secret: tickets.redeemed(self.opts, secret),
             lambda ticket: serve.why_not(self.opts, ticket),
-            view.View(self.opts, lambda _opts: contextlib.nullcontext(self.fleet)), **rules,
+            view.View(
+                self.opts, lambda: self.disarmed, lambda _opts: contextlib.nullcontext(self.fleet)
+            ), **rules,
         )  # fmt: skip
         with socket.socket() as one:
             one.bind(("127.0.0.1", 0))

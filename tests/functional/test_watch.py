@@ -1,4 +1,4 @@
-"""The cloud as the engine virt_reach tells it to pages: asked once for all, told as each may see."""
+"""What the engine virt_reach tells pages of the cloud: asked once for all, told as each may see."""
 
 import contextlib
 import hashlib
@@ -88,9 +88,11 @@ def test_what_changed_is_told_and_nothing_else(cloud, page):
     again = told(one, "answered")
     assert (again["hosts"], again["gone"], again["answered"]) == ({}, [], 1)
     dom.suspend()
+    cloud.disarmed = True
     one.say("look")
-    guests = told(one, "hosts")["hosts"]["hv1"]["query"]["vm_info"]
-    assert guests["web1"]["state"] == "paused"
+    news_of_it = told(one, "hosts")
+    guests = news_of_it["hosts"]["hv1"]["query"]["vm_info"]
+    assert (guests["web1"]["state"], news_of_it["disarmed"]) == ("paused", True)
 
 
 def test_thirty_pages_are_one_question(cloud, page):
@@ -202,6 +204,7 @@ def test_nobody_watches_nobody_is_asked(cloud, page):
         ("salt/virt/web1/init/done", {"message": 1}, (True, True)),
         ("salt/virt/migrate/web1/progress", {"percent": 3}, (False, True)),
         ("salt/engines/libvirt_events/x", {}, (True, False)),
+        ("salt/virt/ha/wish", {}, (True, False)),
         ("salt/job/1/ret/hv1", {"return": {}}, None),
         ("salt/virt/web1/init/copy", {"cmd": "_minion_event", "data": "none"}, (False, True)),
         ("salt/virt/web1", {}, None),

@@ -15,6 +15,8 @@ _READING = frozenset({
 _SWAPPED = ("migrate", "backup", "ha")
 # of a step's data
 _WORDS = ("message", "text", "percent")
+# what may have changed something, and is not told itself
+_ASK = ("salt/engines/libvirt_events", "salt/virt/ha/wish")
 _RUN, _VIRT = "salt/run/", "runner.virt."
 
 
@@ -47,7 +49,7 @@ def read(tag: str, data: dict[str, Any]) -> News | None:
         return _ended(tag, data)
     if parts[:2] == ["salt", "virt"] and len(parts) == 5:
         return _step(tag, parts, data)
-    if tag.startswith("salt/engines/libvirt_events") or "/lifecycle/" in tag:
+    if tag.startswith(_ASK) or "/lifecycle/" in tag:
         return News(tag, changes=True, is_told=False)
     return None
 

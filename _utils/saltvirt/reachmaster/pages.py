@@ -1,7 +1,8 @@
 """One page's end: it is told what has changed since it was told the last time, in JSON.
 
-Of each look ``{"at", "hosts": {host: {"query", "info"}}, "gone": [host, …], "answered"}``, with the
-hosts alone that are otherwise, or ``{"error"}``; of an event ``{"event": [tag, data]}``.
+Of each look ``{"at", "hosts": {host: {"query", "info"}}, "gone": [host, …], "answered",
+"disarmed"}``, with the hosts alone that are otherwise, or ``{"error"}``; of an event ``{"event":
+[tag, data]}``.
 ``answered``: of how many of its words LOOK the answer is in it.
 """
 
@@ -107,7 +108,9 @@ class Page:
         while self._asked and self._asked[0] <= seen.look.number:
             self._asked.popleft()
             self._answered += 1
-        head: dict[str, Any] = {"at": seen.look.at, "answered": self._answered}
+        head: dict[str, Any] = {
+            "at": seen.look.at, "answered": self._answered, "disarmed": seen.look.disarmed,
+        }  # fmt: skip
         if seen.look.why:
             return json.dumps({**head, "error": seen.look.why})
         other = {host: text for host, (digest, text) in seen.texts.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Callable
 from typing import Any
 
 from saltvirt import errors, units
@@ -16,13 +17,20 @@ PORT = 8003
 VERB, PAGES = "ticket", "watch"
 
 
-def run(opts: dict[str, Any], address: object, port: object, origins: object) -> None:
-    """Until the process ends. Raises InvalidInput, OperationFailed."""
+def run(
+    opts: dict[str, Any],
+    address: object,
+    port: object,
+    origins: object,
+    disarmed: Callable[[], bool],
+) -> None:
+    """Until the process ends. disarmed: is high availability? Raises InvalidInput,
+    OperationFailed."""
     where = _address(address), _port(port)
     rules = Rules(
         lambda secret: tickets.redeemed(opts, secret),
         lambda ticket: why_not(opts, ticket),
-        View(opts),
+        View(opts, disarmed),
         _origins(origins),
     )
     Proxy(rules).run(*where)

@@ -38,7 +38,8 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Look:
     """What was seen at one time. number: of looks until it. at: seconds since 1970. told, info: as
-    virt.query and virt.host_info have them. why: there is none of it."""
+    virt.query and virt.host_info have them. disarmed: high availability is. why: there is none of
+    it."""
 
     number: int
     at: float
@@ -46,6 +47,7 @@ class Look:
     info: dict[str, Any] = field(default_factory=dict)
     hosts: list[facts.Host] = field(default_factory=list)
     unreachable: dict[str, str] = field(default_factory=dict)
+    disarmed: bool = False
     why: str = ""
 
 
@@ -63,12 +65,15 @@ class Seen:
 
 
 class View:
-    """opts: of the master. fleet: makes one."""
+    """opts: of the master. disarmed: is high availability? fleet: makes one."""
 
     def __init__(
-        self, opts: dict[str, Any], fleet: Callable[[dict[str, Any]], Any] = Fleet
+        self,
+        opts: dict[str, Any],
+        disarmed: Callable[[], bool],
+        fleet: Callable[[dict[str, Any]], Any] = Fleet,
     ) -> None:
-        self.opts, self._fleet = opts, fleet
+        self.opts, self._disarmed, self._fleet = opts, disarmed, fleet
         self._change = threading.Condition()
         self._watching: list[news.Listener] = []
         self._threads: list[threading.Thread] = []
@@ -154,12 +159,12 @@ class View:
                 }
                 found, unreachable = inventory.gather(fleet, hosts)
             info = inventory.summaries(found, unreachable, policy.of_master(self.opts))
+            return Look(number, at, told, info, found, unreachable, self._disarmed())
         except errors.VirtError as exc:
             return Look(number, at, why=exc.text)
         except Exception:
             log.exception("the hypervisors cannot be asked for pages")
             return Look(number, at, why="the master's log says why the hypervisors are not asked")
-        return Look(number, at, told, info, found, unreachable)
 
     def _listen(self) -> None:
         """Reads the master's events while somebody watches."""

@@ -96,8 +96,9 @@ function broken() {
   live(false);
 }
 
-function told(query, info, at) {
+function told(query, info, at, disarmed) {
   if (!who()) return;
+  state.disarmed = disarmed;
   if (typeof query === "string") state.error = query;
   else Object.assign(state, { hosts: cloud(query, info), at, error: "" });
   tell("cloud");

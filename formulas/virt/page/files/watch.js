@@ -8,8 +8,8 @@ import { verdict } from "./model.js";
 const PATIENCE_MS = 20000;
 
 /** Watch until the signal, or until it ends. on_open: told how to have the hypervisors asked: a
- * function whose promise is kept once their answer is there. on_cloud: told (query, info, when),
- * with an error in place of query. on_event: told (tag, data). Throws Failed at the end, LoggedOut. */
+ * function whose promise is kept once their answer is there. on_cloud: told (query, info, when, is
+ * high availability disarmed), with an error in place of query. on_event: told (tag, data). Throws Failed at the end, LoggedOut. */
 export async function watch(signal, on_open, on_cloud, on_event) {
   const [mine, digest] = await secret();
   const ticket = verdict(await call("watch", { digest }), "page");
@@ -33,7 +33,7 @@ export async function watch(signal, on_open, on_cloud, on_event) {
           return;
         }
         learn(known, said);
-        on_cloud(said.error ? String(said.error) : known.query, known.info, Number(said.at) * 1000);
+        on_cloud(said.error ? String(said.error) : known.query, known.info, Number(said.at) * 1000, said.disarmed === true);
         for (; answered < Number(said.answered) && asked.length; answered += 1) asked.shift()();
       };
       on_open(() => new Promise((done) => {
