@@ -48,14 +48,15 @@ def cloud(lab):
     lab.exec("master", f"cat > {CONF}", input=json.dumps(conf))
     lab.exec("master", f"/opt/salt/bin/python -m pip install -q --no-index {HOME}/{wheel.name}")
     lab.restart_master()
-    pool = {"target": "/srv/metrics-pool", "start": True}
-    lab.exec("hv1", f"mkdir -p {pool['target']}")
-    lab.call("hv1", "virt.pool_define", "metrics", "dir", **pool)
+    lab.exec("hv1", """
+        mkdir -p /srv/metrics-pool
+        virsh -q pool-define-as metrics dir --target /srv/metrics-pool
+        virsh -q pool-start metrics
+    """)  # fmt: skip
     yield lab
     lab.exec("master", "systemctl stop prometheus", check=False)
     lab.run("virt.purge", GUEST)
-    lab.call("hv1", "virt.pool_stop", "metrics")
-    lab.call("hv1", "virt.pool_undefine", "metrics")
+    lab.exec("hv1", "virsh -q pool-destroy metrics; virsh -q pool-undefine metrics", check=False)
     lab.exec("master", f"rm -f {CONF}")
     for host in lab.hosts:
         lab.exec(host, "rm -f /etc/salt/minion.d/virt_exporter.conf; systemctl restart salt-minion")
