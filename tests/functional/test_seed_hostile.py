@@ -18,6 +18,7 @@ from saltvirt.seed.tree import MOST_BYTES, DirTree
 from tests import clock
 from tests.functional.conftest import load
 from tests.functional.test_seed import system
+from tests.lab import kvm
 
 MIB = 1024 * 1024
 
@@ -443,6 +444,10 @@ def test_kvm_that_starts_nothing_is_not_waited_for_again_on_that_day(begun):
         begun.starts.clear()
         start()
         assert begun.starts == [BY_KVM, BY_SOFTWARE]
+
+
+def test_what_the_labs_probe_has_found_is_noted_where_the_library_reads_it():
+    assert str(kvm.KNOWN) == guestfish._NO_KVM
 
 
 def test_where_nothing_can_be_noted_it_is_tried_each_time(begun, monkeypatch, tmp_path):

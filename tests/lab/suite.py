@@ -3,7 +3,7 @@
 import os
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.lab import layers, packages, paths, process, skips, testenv
+from tests.lab import kvm, layers, packages, paths, process, skips, testenv
 from tests.lab.recipe import Recipe
 
 # what takes longest begins first; single files of that in tests/conftest.py
@@ -38,7 +38,7 @@ def lint(arguments, say):
 def prepare(say):
     """Install what the tests call, and build what a lab is made of."""
     packages.ensure(say)
-    layers.layers(Recipe(), say)
+    kvm.tell_the_library(layers.layers(Recipe(), say).image)
 
 
 def side_by_side():
