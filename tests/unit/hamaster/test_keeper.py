@@ -19,7 +19,7 @@ from saltvirt.ha.view import GuestRule, MasterKept, View
 from saltvirt.hamaster import files, of_master, rooms, seen
 from saltvirt.hamaster.enable import Asked, Enable, Ignore
 from saltvirt.hamaster.wishes import WishStore
-from saltvirt.operations import deploy, explain, init_list, inventory, operation
+from saltvirt.operations import deploy, explain, init_list, inventory, operation, promised
 from saltvirt.operations.evacuate import Evacuate
 from saltvirt.operations.identity import Clone, Rename
 from saltvirt.operations.init import Init, InitRequest
@@ -28,7 +28,7 @@ from saltvirt.operations.lifecycle import Lifecycle
 from saltvirt.operations.migrate import Migrate
 from saltvirt.operations.rebalance import Rebalance
 from saltvirt.operations.report import Report
-from saltvirt.placement import policy
+from saltvirt.placement import facts, policy
 from saltvirt.placement.facts import Host
 from tests.lab.paths import REPOSITORY
 from tests.unit.hamaster import HaCloud, guest
@@ -420,13 +420,32 @@ def test_one_that_was_purged_since_has_no_room_any_more(full):
     assert init(full, "late", 180 << 10, host="hv002").run().more["host"] == "hv002"
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"host": 1}', '{"host": "hv002", "guest": 1}'])
+@pytest.mark.parametrize("text", (
+    "", "{", "[]", '{"host": 1}', '{"by": "a", "host": "hv002", "guest": 1, "ha": null}',
+    '{"by": "../x", "host": "hv002", "guest": {"memory_kib": 188743680}, "ha": null}',
+))  # fmt: skip
 def test_a_damaged_promise_stops_nobody(full, text):
     folder = Path(full.opts["cachedir"]) / "virt/promised"
     folder.mkdir(parents=True)
     (folder / "first").write_text(text, encoding="utf-8")
+    (folder / "withdrawn").symlink_to("nowhere")
     os.utime(folder / "first", (time.time() + 60,) * 2)
     assert init(full, "late", 180 << 10, host="hv002").run().more["host"] == "hv002"
+
+
+def test_promises_of_many_hold_one_file_open_and_old_ones_go(full):
+    folder, before = Path(full.opts["cachedir"]) / "virt/promised", len(os.listdir("/proc/self/fd"))
+    with promised.of(full.opts, of_master.keeper(full.opts)) as promises:
+        for number in range(50):
+            promises.make("hv002", facts.Guest(f"web{number}"), None)
+        assert len(os.listdir("/proc/self/fd")) == before + 1
+    assert len([*folder.glob("web*")]) == 50 and not [*folder.glob(".of-*")]
+    (folder / ".of-crashed").touch()
+    for path in (*folder.glob("web*"), *folder.glob(".of-*")):
+        os.utime(path, (1, 1))
+    init(full).run()
+    assert [path.name for path in folder.glob("web*")] == ["web1"]
+    assert not [*folder.glob(".of-*")]
 
 
 def test_where_no_room_is_kept_nothing_is_promised(cloud):
