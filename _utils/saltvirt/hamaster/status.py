@@ -48,7 +48,7 @@ class Status:
         settings, wishes, engine = self.person.config, self.person.store.read(), self.person.engine
         hosts = {name: _host(name, settings, engine) for name in settings.members}
         guests = {name: _guest(name, wishes, engine) for name in sorted(wishes.guests)}
-        wrong = [*_wrong(wishes, engine, hosts, guests)]
+        wrong = [*_wrong(wishes, engine, hosts, guests, self._nobody_spoke())]
         wrong += [why for why in _reserve(settings, engine)["short"] if why not in wrong]
         more = {
             "configured": True,
@@ -73,6 +73,10 @@ class Status:
         }  # fmt: skip
         comment = "; ".join(wrong) if wrong else _well(settings, wishes, hosts, guests)
         return Result(ABOUT, comment, more=more, complete=not wrong)
+
+    def _nobody_spoke(self) -> bool:
+        """Of several masters none that knows of no wish asks for the lead."""
+        return self.person.several and not self.person.store.path.exists()
 
 
 def _host(name: str, settings: config.HaConfig, engine: Engine) -> dict[str, Any]:
@@ -106,11 +110,20 @@ def _guest(name: str, wishes: Wishes, engine: Engine) -> dict[str, Any]:
 
 
 def _wrong(
-    wishes: Wishes, engine: Engine, hosts: dict[str, Any], guests: dict[str, Any]
+    wishes: Wishes,
+    engine: Engine,
+    hosts: dict[str, Any],
+    guests: dict[str, Any],
+    nobody_spoke: bool,
 ) -> Iterator[str]:
     """Every reason for the exit code 1."""
     if engine.why:
         yield engine.why
+    elif nobody_spoke and not engine.seen.leader:
+        yield (
+            "no master leads: of several masters none does before a person said what is wanted: "
+            "salt-run virt.ha_enable NAME, of the first guest, on one of them"
+        )
     elif not engine.seen.leading and not engine.seen.leader:
         yield (
             f"no master leads: {engine.seen.heard} of {len(hosts)} hosts are heard, "

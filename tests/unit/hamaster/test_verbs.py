@@ -51,8 +51,8 @@ def enable(cloud, name, **asked):
 def write_engine(cloud, registry, hosts=None, losses=None, tied=None, **more):
     files.write(seen.kept(cloud.opts), MasterKept(1, registry))
     files.write(seen.outlook(cloud.opts), seen.OutlookSeen(losses or {}, tied or {}))
-    told = seen.EngineSeen(time.time(), "salt", leading=True, leader="salt", settled=True,
-                           heard=3, needed=2, hosts=hosts or {}, **more)  # fmt: skip
+    leads = {"leading": True, "leader": "salt", "settled": True, **more}
+    told = seen.EngineSeen(time.time(), "salt", heard=3, needed=2, hosts=hosts or {}, **leads)
     files.write(seen.path(cloud.opts), told)
 
 
@@ -506,6 +506,18 @@ def test_all_that_is_wrong_is_said_with_the_exit_code(cloud, engine):
     assert [one["name"] for one in found["journal"]] == ["web1", "db1"]
     assert found["reserve"] == {"hosts": 0, "policy": "refuse", "short": []}
     assert json.dumps(answer)
+
+
+def test_of_several_masters_it_is_said_that_the_first_word_is_a_persons(cloud, engine):
+    """Nobody leads before it, however many hosts are heard."""
+    cloud.opts["virt"]["ha"].update(name="salt", masters=["salt", "salt2"])
+    write_engine(cloud, Registry(), leading=False, leader="")
+    answer = operation.perform(Status(cloud))
+    assert answer["retcode"] == 1
+    assert "before a person said what is wanted: salt-run virt.ha_enable" in answer["ha"]["comment"]
+    enable(cloud, "web1").run()
+    write_engine(cloud, Registry(), leading=False, leader="")
+    assert "hosts are heard" in operation.perform(Status(cloud))["ha"]["problems"][0]
 
 
 def test_what_is_short_of_the_reserve_is_said(cloud, engine):
