@@ -42,9 +42,9 @@ def heard():
 
 
 @pytest.fixture
-def wait_for(heard):
+def wait_for(heard, conn):
     def wait(kind, event, count):
-        end = time.monotonic() + 5
+        end = time.monotonic() + 30
         while time.monotonic() < end:
             found = [data for _uri, k, e, data in heard if (k, e) == (kind, event)]
             if len(found) >= count:
@@ -52,6 +52,8 @@ def wait_for(heard):
             time.sleep(0.05)
         raise AssertionError(f"only {heard}")
 
+    conn.networkDefineXML("<network><name>before</name></network>").undefine()
+    wait("network", "lifecycle", 2)  # what was done before these is heard by now, too
     heard.clear()
     return wait
 
