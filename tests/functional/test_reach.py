@@ -282,7 +282,8 @@ def test_a_browser_that_goes_too_early_leaves_nothing(cloud, browser):
         return rules.redeem(secret)
 
     cloud.proxy.rules = dataclasses.replace(rules, redeem=slowly)
-    one, secret = browser(), cloud.ticket(user="anna")
+    secret = cloud.ticket(user="anna")
+    one = browser()
     one.say(secret)
     one.line.protocol.stream.close()
     going.set()
