@@ -25,7 +25,7 @@ class Run:
     def __init__(self, there, say=print):
         self.world, self.say, self.said = there, say, Counter()
         self.model = Model(world.guest_name(), next(iter(there.hypervisors)))
-        self.uuids = set()
+        self.uuids, self.targets = set(), []
 
     @property
     def host(self):
@@ -34,6 +34,8 @@ class Run:
 
     def all(self, given):
         """Runs them, and looks at what there is. Raises Broken."""
+        used = {op["to"] for step in given for op in step["ops"] if "to" in op}
+        self.targets = [to for to in FOLDERS if to in used] or ["vault"]
         self._make()
         for number, step in enumerate(given, 1):
             for op in step["ops"]:
@@ -490,9 +492,9 @@ class Run:
     # the end
 
     def _end(self):
-        """Another backup goes well; then all that are good are what they have to be, and nothing
-        of any is left."""
-        for to in FOLDERS:
+        """Another backup goes well at each target that was used; then all that are good are what
+        they have to be, and nothing of any is left."""
+        for to in self.targets:
             how = self._backup({"verb": "backup", "via": "parts", "to": to, "meanwhile": []})
             self.say(f"  the end: {to}: {how}")
         self._as_recorded()
@@ -508,21 +510,23 @@ class Run:
             raise Broken(f"left: {hidden}")
         last = [max(one) for one in self.model.kept.values()]
         names = self._sh(f"virsh -q checkpoint-list {self.model.name} --name").split()
-        if len(names) > len(FOLDERS):
+        if len(names) > len(self.targets):
             raise Broken(f"left: checkpoints {names}, the last backups are {last}")
         self._same("at the end")
 
     def _as_recorded(self):
         """Restored by qemu-img alone, each is bit for bit what the disks held."""
-        for to, folder in FOLDERS.items():
+        for to in self.targets:
+            folder = FOLDERS[to]
             good = [one["ident"] for one in self._list(to) if not one["wrong"]]
             missing = sorted(set(self.model.kept[to]) - set(good))
             if missing:
                 raise Broken(f"good: at {to} these are not: {missing}")
             self.said["compared"] += len(good)
-            script = f"cd {folder}/*/ && for one in {' '.join(good)}; do "
-            script += "for disk in $one/*.qcow2; do qemu-img convert -O raw $disk /dev/shm/bkr && "
-            script += "echo $disk $(sha256sum < /dev/shm/bkr); done; done"
+            script = world.restoring(to)
+            script += f"set -e; for one in {' '.join(good)}; do cd {folder}/*/$one; "
+            script += "for disk in *.qcow2; do raw $disk /dev/shm/bkr; "
+            script += "echo $one/$disk $(sha256sum < /dev/shm/bkr); done; done"
             code, said = self.world.target.shell(script)
             if code:
                 raise Broken(f"qemu-img: {said}")

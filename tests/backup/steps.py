@@ -26,11 +26,14 @@ CALM = 0.75  # the part of the backups in which nothing breaks
 SECTOR = 512
 # of a write, in sectors: some within a cluster, some over several
 LONGEST = 700
+# a list has one of these, and one that is slow
+OFTEN, SLOW = ("vault", "sealed"), "other"
 
 
 def draw(seed, length=10):
     """The list of ``length`` steps of a seed."""
     rng = random.Random(seed)
+    often = rng.choice(OFTEN)
     found = [_step({"verb": "write", "pieces": _pieces(rng)})]
     while len(found) < length:
         verb = rng.choices([verb for verb, _ in VERBS], [weight for _, weight in VERBS])[0]
@@ -39,17 +42,17 @@ def draw(seed, length=10):
         if verb == "write":
             op["pieces"] = _pieces(rng)
         elif verb == "backup":
-            faults = _backup(rng, op)
+            faults = _backup(rng, op, often)
         elif verb in ("grow", "replace", "put_back"):
             op["at"] = _at(rng)
         elif verb == "snapshot":
             op["disk_only"] = rng.random() < 0.5
         elif verb == "prune":
-            op |= {"to": _to(rng), "last": rng.randrange(1, 4)}
+            op |= {"to": _to(rng, often), "last": rng.randrange(1, 4)}
         elif verb == "verify":
-            op["to"] = _to(rng)
+            op["to"] = _to(rng, often)
         elif verb == "restore":
-            op |= {"to": _to(rng), "at": _at(rng), "itself": rng.random() < 0.3}
+            op |= {"to": _to(rng, often), "at": _at(rng), "itself": rng.random() < 0.3}
         found.append(_step(op, faults))
     return found
 
@@ -62,13 +65,13 @@ def _at(rng):
     return round(rng.random(), 3)
 
 
-def _to(rng):
-    return rng.choice(("vault", "vault", "other"))
+def _to(rng, often):
+    return rng.choice((often, often, SLOW))
 
 
-def _backup(rng, op):
+def _backup(rng, op, often):
     """Adds how; what breaks."""
-    op["to"] = _to(rng)
+    op["to"] = _to(rng, often)
     if rng.random() < 0.1:
         op["whole"] = True
     calm = rng.random() < CALM

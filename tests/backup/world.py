@@ -12,7 +12,11 @@ from tests.integration.hv import Hypervisor
 from tests.lab import process
 from tests.lab.sh import LabError
 
-FOLDERS = {"vault": "/srv/backup-vault", "other": "/srv/backup-other"}
+FOLDERS = {
+    "vault": "/srv/backup-vault", "other": "/srv/backup-other", "sealed": "/srv/backup-sealed",
+}  # fmt: skip
+# target to the key by which it is encrypted; a file of its machine
+KEYS, KEY_FOLDER = {"sealed": "bkr"}, "/etc/salt-virt/backup-keys"
 IMAGES = "/srv/salt-images"
 PREFIX = "bkr"
 CONF = "/etc/salt/master.d/zz-backup-random.conf"
@@ -136,6 +140,10 @@ class World:
         at = {"host": self.target.name}
         targets = {name: {**at, "folder": folder} for name, folder in FOLDERS.items()}
         targets["other"]["bandwidth"] = SLOW_MIB_S
+        for name, key in KEYS.items():
+            targets[name]["key"] = key
+            self.lab.exec(self.target.name, f"install -d -m 700 {KEY_FOLDER}; umask 077; "
+                          f"openssl rand -base64 32 > {KEY_FOLDER}/{key}.key")  # fmt: skip
         settings = {"virt": {"hosts": "hv*", "backup": {"targets": targets}, "queue_timeout": 60}}
         # of the runner alone, which reads it each time: no master has to be started again
         self.lab.exec("master", f"cat > {CONF}", input=json.dumps(settings))
@@ -156,7 +164,8 @@ class World:
         self.wipe()
         self.close()
         self.lab.exec("master", f"rm -f {CONF}")
-        self.lab.exec(self.target.name, f"rm -rf {' '.join(FOLDERS.values())}")
+        keys = " ".join(f"{KEY_FOLDER}/{key}.key" for key in KEYS.values())
+        self.lab.exec(self.target.name, f"rm -rf {' '.join(FOLDERS.values())} {keys}")
 
     def close(self):
         """Ends the processes of Salt."""
@@ -238,6 +247,20 @@ class World:
         machine.boot()
         machine.wait()
         self.lab.wait(lambda: self.speaks(host), f"libvirtd of {host} is up")
+
+
+def restoring(to):
+    """A function of the shell that makes of a backup's disk what it holds, by qemu-img alone, as
+    docs/backups.md has it: ``raw DISK PATH``, in the folder of the backup."""
+    if to not in KEYS:
+        return "raw() { qemu-img convert -O raw $1 $2; }\n"
+    path = f"{KEY_FOLDER}/{KEYS[to]}.key"
+    return (
+        "raw() { how=driver=qcow2,file.filename=$1 at=; "
+        "for _ in $(qemu-img info --backing-chain $1 | grep -o ^image:); do "
+        "how=$how,${at}encrypt.key-secret=key at=backing.$at; done; "
+        f"qemu-img convert --object secret,id=key,file={path} --image-opts $how -O raw $2; }}\n"
+    )
 
 
 def guest_name():
