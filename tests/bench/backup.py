@@ -64,6 +64,7 @@ class Bench:
     def make(self):
         """The guest, running."""
         raw, disk = f"{HOME}/{NAME}.raw", f"{HOME}/{NAME}-vda"
+        self.sh(f"mkdir -p -m 755 {HOME}")
         self.lab.exec(self.host, ["/opt/salt/bin/python", "-c", MAKE, raw, self.mib])
         self.sh(f"qemu-img convert -O qcow2 {raw} {disk} && rm {raw}")
         self.sh(f"cat > {HOME}/{NAME}.xml; virsh -q define {HOME}/{NAME}.xml; "
