@@ -24,7 +24,9 @@ from saltvirt.backups.answers import ShownBackup, ShownDisk
 from saltvirt.backups.stands import CUT, GONE, OFF, PULLING, WHOLE
 from saltvirt.backupserve import instant, over, standing
 from saltvirt.host.domain import aside, guest_lock, stands
+from saltvirt.host.migration import api as migration
 from saltvirt.host.provision import admission, guest_builder
+from saltvirt.migration import options, transport
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
 from tests.functional.daemon import libvirtd  # noqa: F401
@@ -117,6 +119,11 @@ class Here(Host):
     def look(self, name="web1"):
         with self.conn() as conn:
             return instant.look(conn, name)
+
+    def migratable(self, name="web1"):
+        with self.conn() as conn:
+            job = migration.MigrationJob(name, transport.parse("hv2"), options.parse({}))
+            return migration.migratable(conn, job, False)
 
     def again(self, shown, name="web1"):
         with self.conn() as conn:
@@ -236,8 +243,12 @@ def test_it_runs_at_once_and_stands_on_nothing_at_last(host, target):
         refused = pytest.raises(errors.Refused, match="still stands on the backup")
         with refused, guest_lock.held(locks, verb, "web1"):
             pass
+    # the run is refused by the lock: a dry run says the same
+    [why] = host.migratable().reasons
+    assert f"stands on the backup {IDENT}: salt-run virt.backup_instant web1" in why
     until(lambda: host.look().state == WHOLE)
     until(lambda: not host.keepers.lives("web1"))
+    assert host.migratable().migratable
     for flags in (0, libvirt.VIR_DOMAIN_XML_INACTIVE):
         for disk in host.disks(flags).values():
             assert disk.find("backingStore/source") is None

@@ -115,6 +115,8 @@ def test_it_runs_at_once_and_is_whole_at_last(fast, cloud):
     for verb, more in (("migrate", {"target": "hv2"}), ("snapshot", {}), ("backup", {})):
         done = cloud.run(f"virt.{verb}", NAME, **more)
         assert done.rc == 1 and "still stands on the backup" in done.stdout, done
+    done = cloud.run("virt.migrate", NAME, target="hv2", test=True)
+    assert done.rc == 1 and "still stands on the backup" in done.stdout, done
     # two newer ones: by the rule of the target it would go
     for _ in range(2):
         assert cloud.run("virt.backup", fast.name).rc == 0

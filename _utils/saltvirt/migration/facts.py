@@ -145,6 +145,7 @@ class GuestReport(Fact):
     that it runs by. nvram: the file of the firmware's variables, "" where they are in no file.
     cpu: the XML of the CPU it runs with. hostdevs: host devices that it has; filesystems: folders
     of the host that are mounted in it. apart: files of snapshots on which no disk stands.
+    stands_on: the backup from which it runs as long as not all its blocks are here.
     """
 
     name: str
@@ -176,6 +177,7 @@ class GuestReport(Fact):
     tpm: bool = False
     disks: tuple[DiskReport, ...] = ()
     apart: tuple[str, ...] = ()
+    stands_on: str | None = None
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ def test_a_guest_that_fits_has_no_reason():
         ({"snapshots": 1}, "1 snapshot: "),
         ({"hostdevs": ["pci_0000_01_00_0"]}, "pci_0000_01_00_0"),
         ({"filesystems": ["share"]}, "folder share"),
+        ({"stands_on": "000001-x"}, "on the backup 000001-x: salt-run virt.backup_instant web1"),
         ({"tpm": True, "active": False, "state": "shutdown"}, "TPM"),
     ],
 )

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 from saltvirt.host.connection import libvirt, translated, unless_gone
-from saltvirt.host.domain import describe, lookup, metadata, placement_facts
+from saltvirt.host.domain import describe, lookup, metadata, placement_facts, stands
 from saltvirt.host.migration import (
     block_devices,
     guest_disks,
@@ -48,7 +48,9 @@ def guest(dom: libvirt.virDomain) -> GuestReport:
         active = bool(dom.isActive())
         root = ElementTree.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_MIGRATABLE))
         kind, cpu = root.find("os/type"), root.find("cpu")
-        disks, apart = _storage(dom, root)
+        stood = stands.of(dom.name())
+        # what it stands on is read from another machine, if that can be reached
+        disks, apart = ((), ()) if stood else _storage(dom, root)
         return GuestReport(
             name=dom.name(),
             uuid=dom.UUIDString(),
@@ -79,6 +81,7 @@ def guest(dom: libvirt.virDomain) -> GuestReport:
             tpm=root.find("devices/tpm/backend[@type='emulator']") is not None,
             disks=disks,
             apart=apart,
+            stands_on=stood.ident if stood else None,
         )
 
 
