@@ -321,8 +321,9 @@ def backup_list(folder, uuid=None, mounted=False):
 def backup_show(folder, uuid, backup, reader, mounted=False, stand=None):
     """
     Show a backup in a folder of this machine to one hypervisor, by NBD over TLS: read-only, until
-    nobody has read for two minutes. Meanwhile it is not removed. To a guest that stands on it
-    it is shown until ``virt.backup_let_go``, or until nobody has read for a day.
+    ``virt.backup_hide``, or until nobody has read for two minutes. Meanwhile it is not removed. To
+    a guest that stands on it it is shown until ``virt.backup_let_go``, or until nobody has read for
+    a day.
 
     :param folder: of the target
     :param uuid: of the guest
@@ -351,6 +352,23 @@ def backup_show(folder, uuid, backup, reader, mounted=False, stand=None):
         who = Stand(names.there(who.guest), values.text(who.host, "host"), _now())
     asked = showing.ShowRequest(folder, str(uuid), str(backup), _backup_door(shown, reader), who)
     return showing.show(next(iter(saltvirt.__path__)), asked, shown.host).to_answer()
+
+
+def backup_hide(reader):
+    """
+    Show a backup no more: the end of ``virt.backup_show`` when all of it was read.
+
+    :param reader: to whom it is shown, as ``virt.backup_show`` was told
+
+    :return: True where something was shown to it
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt backup1 virt.backup_hide "$READER"
+    """
+    return showing.hide(values.text(reader, "reader"))
 
 
 def _now():

@@ -62,7 +62,7 @@ def _step(op, faults=()):
 
 
 def _at(rng):
-    return round(rng.random(), 3)
+    return min(round(rng.random(), 3), 0.999)
 
 
 def _to(rng, often):

@@ -130,6 +130,7 @@ FOR |= {
                          "serving": _SERVING},
     "virt.backup_list": _VAULT,
     "virt.backup_show": {**_VAULT, "uuid": backed_up.UUID, "backup": IDENT, "reader": "PEM"},
+    "virt.backup_hide": {"reader": "PEM"},
     "virt.backup_restore": {"name": "web9", "shown": _SHOWN},
     "virt.backup_disk": {"name": "web2", "shown": _SHOWN, "disk": "vda"},
     "virt.backup_ls": {**_VAULT, "name": "web1", "backup": "9"},

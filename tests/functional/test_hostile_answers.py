@@ -288,6 +288,9 @@ class Host:
         return {"ident": BACKUP, "guest": "web1", "host": "hv1", "port": 10809,
                 "definition": "<domain/>", "disks": disks, "authority": "PEM"}  # fmt: skip
 
+    def backup_hide(self, **_more):
+        return True
+
     def backup_restore(self, name, **_more):
         return self.init(name)
 

@@ -33,6 +33,8 @@ FOUND = {
     "revert-off": [WRITE, backup(), STOP, step("snapshot", disk_only=False), MORE, backup(),
                    step("revert"), backup()],
     # the socket of a process that was killed stayed when the guest got another name
+    # what the machine of the target had shown for a restore stayed for two minutes
+    "restored": [WRITE, backup(), step("restore", to="vault", at=0.5, itself=False)],
     "killed-renamed": [WRITE, STOP, backup(meanwhile=[{"verb": "keeper"}]), step("rename")],
 }  # fmt: skip
 

@@ -3,11 +3,15 @@ job that began it and ends when nobody reads any more."""
 
 from __future__ import annotations
 
+import contextlib
+import glob
+import hashlib
 import json
 import os
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from saltvirt import errors, places
@@ -27,6 +31,8 @@ IDLE_S = 120
 # the same where a guest stands on it, which is paused as long as it is cut off
 STANDS_IDLE_S = 86_400
 _LOOK_S = 2
+# in the folder of what is shown: to whom
+_READER = "reader"
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,21 @@ def show(library: str, asked: ShowRequest, host: str) -> ShownBackup:
     return ShownBackup(name, found.guest, host, port, definition, disks, authority)
 
 
+def hide(reader: str) -> bool:
+    """What is shown to one reader is shown no more, in some seconds; whether anything was."""
+    ends, found = _digest(reader), False
+    for path in glob.glob(f"{_RUN}/show-*/{_READER}"):
+        with contextlib.suppress(FileNotFoundError), open(path, encoding="ascii") as file:
+            if file.read() == ends:
+                os.unlink(path)
+                found = True
+    return found
+
+
+def _digest(reader: str) -> str:
+    return hashlib.sha256(reader.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def _begun(library: str, asked: ShowRequest) -> int:
     """The port on which the program shows it."""
     return int(apart.begin(library, MODULE, asked, "the program that shows the backup")["port"])
@@ -76,9 +97,13 @@ def main(_words: list[str]) -> int:
             folder, _in_use = locks.private_folder(_RUN, "show-")
             path = os.path.join(folder, "nbd")
             server = daemon.begin(disks, path)
+            mark = os.path.join(folder, _READER)
+            with open(mark, "w", encoding="ascii") as file:
+                file.write(_digest(asked.door.credentials.reader))
             door = relay.begin(asked.door, path)
             apart.say({"port": door.port})
-            _keep(server, door, target, asked)
+            _keep(server, door, lambda: os.path.exists(mark) and _is_stood_on(target, asked),
+                  STANDS_IDLE_S if asked.stand else IDLE_S)  # fmt: skip
             shutil.rmtree(folder, ignore_errors=True)
     except errors.VirtError as exc:
         apart.say({"error": exc.text})
@@ -86,10 +111,12 @@ def main(_words: list[str]) -> int:
     return 0
 
 
-def _keep(server: daemon.Server, door: relay.Relay, target: Target, asked: ShowRequest) -> None:
-    """Until nobody has read for a while, or the guest that stood on it does no more."""
-    last_s, idle_s = time.monotonic(), STANDS_IDLE_S if asked.stand else IDLE_S
-    while server.lives and time.monotonic() - last_s < idle_s and _is_stood_on(target, asked):
+def _keep(
+    server: daemon.Server, door: relay.Relay, is_wanted: Callable[[], bool], idle_s: float
+) -> None:
+    """Until nobody has read for a while, or it is not wanted any more."""
+    last_s = time.monotonic()
+    while server.lives and time.monotonic() - last_s < idle_s and is_wanted():
         time.sleep(_LOOK_S)
         if door.is_read:
             last_s = time.monotonic()

@@ -232,6 +232,11 @@ class Restore:
                 with contextlib.suppress(errors.VirtError):
                     instant.settled(self.fleet, stood)
             raise
+        finally:
+            if not self.request.instant:  # else it is read for as long as the guest stands on it
+                with contextlib.suppress(errors.VirtError):
+                    hidden = {"reader": reader.authority}
+                    self.fleet.one(found.machine, "virt.backup_hide", hidden)
         comment = f"{self._what} was made on {found.host} from {of.ident}; {name} is off"
         if self.request.instant:
             comment = (
