@@ -378,8 +378,8 @@ class Run:
         model.snapshots.clear()
         model.runs = False
         model.held = self._truth()
-        sizes = {target: len(held) for target, held in model.held.items()}
-        model.disks = {f"d{number}": size for number, size in enumerate(sizes.values())}
+        # its disks are called by their targets now
+        model.disks = {target: len(held) for target, held in model.held.items()}
         if model.digests() != model.kept[to][ident]:
             raise Broken(f"restore: {model.name} is not what {ident} has to be")
         return "itself"
@@ -443,6 +443,9 @@ class Run:
         for one in faults:
             if one["kind"] in ("minion", "target_minion", "target"):
                 self.world.lab.wait_for_minion(*self.world.machines)
+        if any(one["kind"] == "runner" for one in faults):
+            # nobody ends it: what is shown is shown for two minutes, and what is off stays off
+            self.world.lab.wait(lambda: not self.world.traces(), "it ends by itself", 200, 2)
         return None if good else said
 
     def _by_parts(self, op):
