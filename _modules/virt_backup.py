@@ -4,6 +4,7 @@ machine that has the target reads them from there. ``salt-run virt.backup`` does
 """
 
 import contextlib
+import dataclasses
 import time
 from typing import TYPE_CHECKING
 
@@ -201,7 +202,7 @@ def backup_end(name, ident, good=False, needed=(), **kwargs):
 
 
 def backup_plan(
-    folder, host, look, whole=False, chain=chains.CHAIN, mounted=False, key=None
+    folder, host, look, whole=False, chain=chains.CHAIN, mounted=False, key=None, reader=False
 ):  # fmt: skip
     """
     How the next backup of a guest is to be taken, by what this machine has in a folder of backups.
@@ -214,9 +215,11 @@ def backup_plan(
     :param mounted: True where the folder has to be a mount point
     :param key: with which it is to be encrypted: the name of a file of this machine,
         ``/etc/salt-virt/backup-keys/NAME.key``
+    :param reader: True: say also what ``virt.backup_reader`` with ``once`` says
 
     :return: a dict: ``ident`` (what it will be called), ``disks`` (how each is to be taken),
-        ``needed`` (the checkpoints from which next increments begin)
+        ``needed`` (the checkpoints from which next increments begin), ``guest`` and ``host`` (of
+        the last backup of that UUID here), ``reader``
 
     :raises InvalidInput: the folder is missing, or is not root's alone
 
@@ -229,7 +232,11 @@ def backup_plan(
     seen = GuestLook.from_answer(look, "look")
     target = receive.opened(folder, bool(mounted))
     count, sealed = units.parse_count(chain), _key(key)
-    return receive.planned(target, host, seen, bool(whole), count, sealed).to_answer()
+    found = receive.planned(target, host, seen, bool(whole), count, sealed)
+    if reader:
+        once = own_pair.once(_ONCE, "backup-reader")
+        found = dataclasses.replace(found, reader=once.authority)
+    return found.to_answer()
 
 
 def _key(name):

@@ -1,4 +1,4 @@
-"""A program as one file: the part of the library that it needs, run by any Python."""
+"""A program by itself: the part of the library that it needs, run by any Python."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import hashlib
 import io
 import os
+import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -47,16 +48,21 @@ def made(library: str | Path, module: str) -> bytes:
 
 
 def kept(library: str | Path, module: str, folder: str) -> str:
-    """The path of the archive in a folder that is ours alone, made there once for the library as it
-    is. One of another library stays: a process may run by it."""
-    path = os.path.join(folder, f"{module}-{_state(Path(library))}.pyz")
-    if os.path.exists(path):
+    """The path of the same as a folder, in one that is ours alone, made there once for the library
+    as it is: there Python keeps what it has compiled. One of another library stays: a process may
+    run by it."""
+    path = os.path.join(folder, f"{module}-{_state(Path(library))}")
+    if os.path.isdir(path):
         return path
-    data = made(library, module)
-    fd, part = tempfile.mkstemp(dir=folder, prefix=".new-")
-    with os.fdopen(fd, "wb") as file:
-        file.write(data)
-    os.replace(part, path)
+    part = tempfile.mkdtemp(dir=folder, prefix=".new-")
+    with zipfile.ZipFile(io.BytesIO(made(library, module))) as archive:
+        archive.extractall(part)
+    try:
+        os.rename(part, path)
+    except OSError:
+        shutil.rmtree(part)
+        if not os.path.isdir(path):  # nobody else was faster
+            raise
     return path
 
 

@@ -125,7 +125,7 @@ FOR |= {
     "virt.backup_begin": {"name": "test", "ident": IDENT,
                           "disks": [PlannedDisk("vda", reason="the first").to_answer()]},
     "virt.backup_end": {"name": "test", "ident": IDENT},
-    "virt.backup_plan": {**_VAULT, "host": "hv1", "look": _LOOK},
+    "virt.backup_plan": {**_VAULT, "host": "hv1", "look": _LOOK, "key": None, "reader": True},
     "virt.backup_pull": {**_VAULT, "name": "web1", "ident": "000004" + IDENT[6:], "host": "hv1",
                          "serving": _SERVING},
     "virt.backup_list": _VAULT,

@@ -260,7 +260,7 @@ class Host:
     def backup_plan(self, **_more):
         disks = [{"target": "vda", "parent": None, "since": None, "reason": "the first"}]
         return {"ident": BACKUP, "disks": disks, "needed": ["salt-virt.x"], "guest": "web1",
-                "host": "hv1"}  # fmt: skip
+                "host": "hv1", "reader": "PEM"}  # fmt: skip
 
     def backup_reader(self, **_more):
         return {"authority": "PEM"}

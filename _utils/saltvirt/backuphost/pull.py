@@ -44,7 +44,7 @@ _NOTHING = bytes(PIECE_BYTES)
 _SECTOR = 512
 # a host may be silent so long; and so long it may take to tell how much there is
 SILENT_S, LOOKS_S = 300, 3600
-_RUN = f"{places.RUN}/backups"
+RUN, FOLDERS = f"{places.RUN}/backups", "pull-"
 
 Watch = Callable[[int], object]
 # a key of 256 bits is not guessed: it need not take seconds to open each file of a chain by it
@@ -144,7 +144,9 @@ def pull(job: Pull, tell: Callable[[dict[str, Any]], None], watch: Watch) -> lis
     total = sum(_amount(job, disk, watch) for disk in job.disks)
     _room(job.folder, total)
     progress = _Progress(total, tell, job.bandwidth_mib_s, job.folder, watch, job.silent_s)
-    return [_disk(job, disk, progress) for disk in job.disks]
+    # the host shows them as long as somebody is connected: also while a file is checked here
+    with _connected(job.server, job.disks[0]):
+        return [_disk(job, disk, progress) for disk in job.disks]
 
 
 def _amount(job: Pull, disk: PulledDisk, watch: Watch) -> int:
@@ -188,11 +190,11 @@ def _disk(job: Pull, disk: PulledDisk, progress: _Progress) -> Written:
     named = layers.named(path, disk.layers, key)
     digest = hashlib.sha256()
     with open(os.path.join(job.folder, record.pieces_file(disk.target)), "wb") as told:
-        with _served(path, named) as sink, contextlib.ExitStack() as stack:
+        with _served(path, named) as sinks, contextlib.ExitStack() as stack:
             sources = [stack.enter_context(_connected(job.server, disk)) for _ in range(READERS)]
             progress.watch(job.silent_s)
             digests = key.digests() if key else None
-            copy = _Copy(sources, sink, disk.backing is not None, digests)
+            copy = _Copy(sources, sinks, disk.backing is not None, digests)
             moved = 0
             for piece, read in copy.all(disk):
                 told.write(piece.line)
@@ -200,7 +202,7 @@ def _disk(job: Pull, disk: PulledDisk, progress: _Progress) -> Written:
                 moved += read
                 progress.add(read)
             progress.watch(0)  # the host has nothing to do with what comes now
-            sink.flush()
+            sinks[0].flush()  # of all: one program writes
         told.flush()
         os.fsync(told.fileno())
     tools.run(["qemu-img", "check", "-q", *named], f"check {path}", timeout_s=None)
@@ -209,18 +211,19 @@ def _disk(job: Pull, disk: PulledDisk, progress: _Progress) -> Written:
 
 
 class _Copy:
-    """Some connections to what is read, and the one to what is written. key: of the digests."""
+    """Connections to what is read, and as many to what is written: at each one request is answered
+    at a time. key: of the digests."""
 
     def __init__(
-        self, sources: list[Any], sink: Any, overlay: bool, key: bytes | None = None
+        self, sources: list[Any], sinks: list[Any], overlay: bool, key: bytes | None = None
     ) -> None:
-        self._free, self._sink, self._overlay = deque(sources), sink, overlay
+        self._free, self._overlay = deque(zip(sources, sinks, strict=True)), overlay
         self._key = key
 
     def all(self, disk: PulledDisk) -> Iterator[tuple[pieces.Piece, int]]:
         """The pieces of the disk in their order, each with how much of it was read, when it is
         written."""
-        first = self._free[0]
+        first, _ = self._free[0]
         waiting: deque[Future[tuple[pieces.Piece, int]]] = deque()
         with ThreadPoolExecutor(READERS) as pool:
             try:
@@ -235,27 +238,31 @@ class _Copy:
                     one.cancel()
 
     def _one(self, extent: Extent) -> tuple[pieces.Piece, int]:
+        source, sink = pair = self._free.popleft()
+        try:
+            return self._copied(extent, source, sink)
+        finally:
+            self._free.append(pair)
+
+    def _copied(self, extent: Extent, source: Any, sink: Any) -> tuple[pieces.Piece, int]:
         if extent.kind == ZEROS:
-            self._zero(extent)
+            self._zero(extent, sink)
             return pieces.zeros(extent.offset, extent.length), 0
-        source = self._free.popleft()
         try:
             data = source.pread(extent.length, extent.offset)
         except exports.nbd.Error as exc:
             raise errors.ConnectionFailed(f"the host shows the disk no more: {exc.string}") from exc
-        finally:
-            self._free.append(source)
         if data == _NOTHING[: extent.length]:
-            self._zero(extent)
+            self._zero(extent, sink)
             return pieces.zeros(extent.offset, extent.length), extent.length
-        self._sink.pwrite(data, extent.offset)
+        sink.pwrite(data, extent.offset)
         return pieces.of(extent.offset, data, self._key), extent.length
 
-    def _zero(self, extent: Extent) -> None:
+    def _zero(self, extent: Extent, sink: Any) -> None:
         """A new file reads as zeros by itself, an overlay as what is below it."""
         if self._overlay:
             for begin in range(extent.offset, extent.end, exports.ASKED):
-                self._sink.zero(min(exports.ASKED, extent.end - begin), begin)
+                sink.zero(min(exports.ASKED, extent.end - begin), begin)
 
 
 def _cut(found: Iterable[Extent]) -> Iterator[Extent]:
@@ -274,20 +281,21 @@ def _cut(found: Iterable[Extent]) -> Iterator[Extent]:
 
 
 @contextlib.contextmanager
-def _served(path: str, named: list[str]) -> Iterator[Any]:
-    """A connection to a qemu-nbd that writes to a qcow2; when the block ends, it has ended, too."""
-    argv = ["qemu-nbd", "--cache=writeback", "--discard=unmap"]
+def _served(path: str, named: list[str]) -> Iterator[list[Any]]:
+    """Connections to a qemu-nbd that writes to a qcow2; when the block ends, it has ended, too."""
+    argv = ["qemu-nbd", "--cache=writeback", "--discard=unmap", f"--shared={READERS}"]
     # not beside the file: the path of a socket has 107 bytes at most
-    folder, in_use = locks.private_folder(_RUN, "pull-")
+    folder, in_use = locks.private_folder(RUN, FOLDERS)
     with contextlib.ExitStack() as stack:
         stack.callback(os.close, in_use)
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         socket = os.path.join(folder, "nbd")
         with _begun([*argv, f"--socket={socket}", *named]) as process:
             try:
-                sink = _connected_to(socket, process)
-                yield sink
-                sink.shutdown()
+                sinks = [_connected_to(socket, process) for _ in range(READERS)]
+                yield sinks
+                for sink in sinks:
+                    sink.shutdown()
                 process.wait(timeout=_ENDS_S)
             except (exports.nbd.Error, subprocess.TimeoutExpired) as exc:
                 raise errors.OperationFailed(f"{path} cannot be written: {exc}") from exc

@@ -207,6 +207,7 @@ def _run(argv: list[str], job: pull.Pull, tell: Tell) -> list[Any]:
         finally:
             process.kill()
             process.wait()
+            locks.sweep(pull.RUN, pull.FOLDERS)
         if process.returncode == -signal.SIGALRM:
             raise errors.OperationFailed(f"the host was silent for {pull.SILENT_S} s")
         log.seek(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,6 @@ from saltvirt.backups import chains, policy
 from saltvirt.backups.answers import (
     BackupMade,
     BackupPlan,
-    BackupReader,
     GuestLook,
     ListedBackup,
     Serving,
@@ -90,7 +90,8 @@ class Backup:
     def _policy(self) -> BackupPolicy:
         return policy.read(settings.of_master(self.fleet.opts))
 
-    def _planned(self, target: TargetPolicy) -> _Planned:
+    def _planned(self, target: TargetPolicy, reader: bool = False) -> _Planned:
+        """reader: the machine of the target also says by which certificate it reads."""
         host = lifecycle.writes(self.fleet, self.name, self.host)
         machine = target.machine(host)
         said = self.fleet.one(host, "virt.backup_look", {"name": self.name})
@@ -100,7 +101,7 @@ class Backup:
             raise errors.InvalidInput(f"{self.name} has no disk to back up: {why or 'none at all'}")
         asked = {"folder": target.folder, "host": host, "look": said,
                  "whole": self.whole, "chain": target.chain, "mounted": target.mounted,
-                 "key": target.key}  # fmt: skip
+                 "key": target.key, "reader": reader}  # fmt: skip
         plan = BackupPlan.from_answer(self.fleet.one(machine, "virt.backup_plan", asked), machine)
         self._refuse_another(target, host, look, plan)
         return _Planned(host, machine, look, plan)
@@ -122,7 +123,7 @@ class Backup:
             )
 
     def _made(self, target: TargetPolicy) -> Result:
-        found, waited = self._planned(target), []
+        found, waited = self._planned(target, True), []
 
         def wait(why: str) -> None:
             waited.append(why)
@@ -132,19 +133,18 @@ class Backup:
         limits = {found.host: per_host}, {target.name: target.at_once}
         with slots.backing_up(opts, *limits, wait, f"the backup of {self.name}"):
             # meanwhile much may have changed
-            return self._begun(target, self._planned(target) if waited else found)
+            return self._begun(target, self._planned(target, True) if waited else found)
 
     def _begun(self, target: TargetPolicy, found: _Planned) -> Result:
         ident = found.plan.ident
         self.report.step(
             "begin", f"{self.name}: backing it up from {found.host} to {target.name}", backup=ident
         )
-        kept = self._needed_elsewhere(target, found)
-        reader = BackupReader.from_answer(
-            self.fleet.one(found.machine, "virt.backup_reader", {"once": True}), found.machine
-        )
+        reader = found.plan.reader
+        if not reader:
+            raise errors.BadAnswer(f"{found.machine}: it does not say by what it reads")
         asked = {
-            "name": self.name, "ident": ident, "reader": reader.authority,
+            "name": self.name, "ident": ident, "reader": reader,
             "disks": [one.to_answer() for one in found.plan.disks],
         }  # fmt: skip
         try:
@@ -152,10 +152,13 @@ class Backup:
             serving = Serving.from_answer(said, found.host)
             if serving.uuid != found.look.uuid:
                 raise errors.BadAnswer(f"{found.host} shows another guest than it told of")
-            made = self._pulled(target, found, said, reader.authority)
+            with ThreadPoolExecutor(1) as pool:
+                others = pool.submit(self._needed_elsewhere, target, found)
+                made = self._pulled(target, found, said, reader)
+                kept = others.result()
         except BaseException as exc:
             why = self._ended(found, False, ())
-            if why and isinstance(exc, errors.VirtError):
+            if why and isinstance(exc, errors.VirtError) and why not in exc.text:
                 raise errors.OperationFailed(f"{exc.text}; on {found.host}: {why}") from exc
             raise
         needed = None if kept is None else (*kept, *made.checkpoints)
@@ -182,17 +185,24 @@ class Backup:
 
     def _needed_elsewhere(self, target: TargetPolicy, found: _Planned) -> list[str] | None:
         """The checkpoints from which the next increments at other targets begin; None when one of
-        them cannot say."""
+        them cannot say. In a thread of its own."""
+        others = [one for one in self._policy().targets.values() if one.name != target.name]
+        if not others:
+            return []
+        with Fleet(self.fleet.opts, like=self.fleet) as fleet:
+            return self._needed(fleet, others, found)
+
+    def _needed(
+        self, fleet: Fleet, others: list[TargetPolicy], found: _Planned
+    ) -> list[str] | None:
         kept: list[str] = []
-        for other in self._policy().targets.values():
-            if other.name == target.name:
-                continue
+        for other in others:
             asked = {
                 "folder": other.folder, "host": found.host, "look": found.look.to_answer(),
             }  # fmt: skip
             try:
                 machine = other.machine(found.host)
-                said = self.fleet.one(machine, "virt.backup_plan", asked)
+                said = fleet.one(machine, "virt.backup_plan", asked)
                 kept += BackupPlan.from_answer(said, machine).needed
             except errors.VirtError:
                 return None

@@ -45,13 +45,14 @@ class PlannedDisk(Fact):
 class BackupPlan(Fact):
     """What `virt.backup_plan` answers. ident: of the next backup there. needed: the checkpoints
     from which next increments at this target begin. guest, host: of the last backup of that UUID
-    there."""
+    there. reader: what `virt.backup_reader` with ``once`` would say, where it was asked for."""
 
     ident: str
     disks: tuple[PlannedDisk, ...]
     needed: tuple[str, ...] = ()
     guest: str | None = None
     host: str | None = None
+    reader: str | None = None
 
 
 @dataclass(frozen=True)

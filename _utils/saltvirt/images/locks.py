@@ -43,13 +43,23 @@ def private_folder(parent: str, prefix: str) -> tuple[str, int]:
     What processes that died left of such folders is removed on the way.
     """
     with exclusive(os.path.join(private(parent), "folders.lock")):
-        for name in os.listdir(parent):
-            if name.startswith(prefix):
-                _remove_unused(os.path.join(parent, name))
+        _sweep(parent, prefix)
         folder = tempfile.mkdtemp(dir=parent, prefix=prefix)
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(fd, fcntl.LOCK_EX)
     return folder, fd
+
+
+def sweep(parent: str, prefix: str) -> None:
+    """Removes what processes that died left of such folders."""
+    with exclusive(os.path.join(private(parent), "folders.lock")):
+        _sweep(parent, prefix)
+
+
+def _sweep(parent: str, prefix: str) -> None:
+    for name in os.listdir(parent):
+        if name.startswith(prefix):
+            _remove_unused(os.path.join(parent, name))
 
 
 def _remove_unused(folder: str) -> None:

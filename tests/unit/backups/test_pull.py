@@ -103,7 +103,7 @@ def test_zeros_are_written_where_something_is_below(overlay, monkeypatch):
     kinds = [Extent(0, 2 * pull.PIECE_BYTES, DATA), Extent(2 * pull.PIECE_BYTES, 4096, ZEROS)]
     monkeypatch.setattr(exports, "extents", lambda *_args: iter(kinds))
     disk = pull.PulledDisk("vda", "vda", size)
-    found = list(pull._Copy([source], sink, overlay).all(disk))
+    found = list(pull._Copy([source] * pull.READERS, [sink] * pull.READERS, overlay).all(disk))
     assert [(one.offset_bytes, one.length_bytes, one.sha256 == "zero") for one, _ in found] == [
         (0, pull.PIECE_BYTES, False),
         (pull.PIECE_BYTES, pull.PIECE_BYTES, True),
