@@ -11,7 +11,7 @@ from tests.lab import process
 
 _START = """
 set -e
-for folder in /etc/libvirt /var/lib/libvirt /var/cache/libvirt /var/log/libvirt /run; do
+for folder in /etc/libvirt $1 /var/lib/libvirt /var/cache/libvirt /var/log/libvirt /run; do
     mkdir -p $folder
     mount -t tmpfs none $folder
 done
@@ -31,22 +31,27 @@ user = "root"
 group = "root"
 END
 # the first process must reap: libvirtd waits for each QEMU that it probes to be gone
-libvirtd -p /run/libvirtd.pid &
-wait $!
+"""
+_ONCE = "libvirtd -p /run/libvirtd.pid & wait $!"
+# with nothing else of the machine, and started again when it was killed
+_AGAIN = """ip link set lo up
+while :; do libvirtd -p /run/libvirtd.pid & wait $! || true; sleep 0.2; done
 """
 
 
 class Daemon:
     """``uri``: where it is asked. ``process``: what ends with :meth:`stop`, or with us, and with it
-    all that the daemon has started."""
+    all that the daemon has started. alone: its folders are nobody else's, and it comes back when it
+    was killed."""
 
-    def __init__(self):
+    def __init__(self, alone=False):
         self.ends = contextlib.ExitStack()
         # the names of sockets must be short
         self.folder = self.ends.enter_context(process.folder("sv"))
         argv = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private",
                 "--net", "--pid", "--fork", "--kill-child", "--mount-proc",
-                "bash", "-c", _START, self.folder]  # fmt: skip
+                "bash", "-c", _START + (_AGAIN if alone else _ONCE), self.folder,
+                "/var/lib" if alone else ""]  # fmt: skip
         with open(f"{self.folder}/log", "wb") as log:
             self.process = subprocess.Popen(argv, stdout=log, stderr=log)
         self.socket = f"{self.folder}/libvirt-sock"
@@ -61,6 +66,12 @@ class Daemon:
     def proven(self):
         with open(f"{self.folder}/log", encoding="utf-8", errors="replace") as file:
             return file.read()
+
+    @property
+    def inside(self):
+        """What a command begins with that is run where it is."""
+        [first] = process.children(self.process.pid)
+        return ["nsenter", f"--target={first}", "--mount", "--net", "--pid", "--"]
 
     def stop(self):
         self.process.kill()

@@ -32,9 +32,14 @@ from saltvirt.host.domain import guest_lock, lookup
 MODULE = "backupserve.keeper"
 # so long nobody may be connected: the target's machine opens its connections disk by disk
 IDLE_S = 120
+# the same where another backup of the guest wants to begin: who began this one may have died
+LEFT_S = 20
 # what must stay free where the guest's old blocks are kept
 ROOM_BYTES = 256 * 1024**2
-_LOOK_S = 2
+# who has something to say says it at once: nothing is looked after meanwhile
+_LOOK_S, _SAYS_S = 2, 10
+# libvirt that is being restarted has so long to come back before what was begun is left to others
+_BACK_S = 60
 _MOST_BYTES = 1024**2
 
 
@@ -110,10 +115,13 @@ class Keeper:
             why = None  # libvirt is being restarted; the guest's QEMU serves on
         if why:
             return why
+        return f"nobody has read for {IDLE_S} s" if self.quiet_s() > IDLE_S else None
+
+    def quiet_s(self) -> float:
+        """So long nobody has read."""
         if self._relay and self._relay.is_read:
             self._last_s = time.monotonic()
-        quiet_s = time.monotonic() - self._last_s
-        return f"nobody has read for {IDLE_S} s" if quiet_s > IDLE_S else None
+        return time.monotonic() - self._last_s
 
     def _why_not_served(self) -> str | None:
         if self._server:
@@ -135,8 +143,17 @@ class Keeper:
             self._relay.end()
         if self._server:
             self._server.end()
-        with self._libvirt() as conn:
-            recover(conn, self._journal)
+            with contextlib.suppress(FileNotFoundError):  # it was killed
+                os.unlink(request.exports_of(self._asked.guest))
+        until = time.monotonic() + _BACK_S
+        while True:
+            try:
+                with self._libvirt() as conn:
+                    return recover(conn, self._journal)
+            except errors.ConnectionFailed:
+                if time.monotonic() > until:
+                    raise
+            time.sleep(_LOOK_S)
 
     def settle(self, told: EndRequest) -> tuple[str, ...]:
         """After a backup that is good, the checkpoints go that nothing needs any more; else the one
@@ -192,10 +209,16 @@ def main(_words: list[str]) -> int:
                 serving = keeper.begin()
                 if not keeper.is_off:
                     locked.close()
-                _say({"serving": serving.to_answer()})
-                _keep(keeper, asked, listener)
+                try:
+                    _say({"serving": serving.to_answer()})
+                    _keep(keeper, asked, listener)
+                except BaseException:
+                    keeper.end()
+                    raise
     except errors.VirtError as exc:
         _say({"error": exc.text})
+        return 1
+    except BrokenPipeError:  # who began it died meanwhile, and nobody else knows where it is shown
         return 1
     return 0
 
@@ -204,9 +227,15 @@ def _keep(keeper: Keeper, asked: ServeRequest, listener: socket.socket) -> None:
     """Until it is told to end, or has to."""
     while True:
         with contextlib.suppress(TimeoutError), _accepted(listener) as (told, answer):
+            mine = told.ident == asked.ident
+            if not mine and keeper.quiet_s() < LEFT_S:
+                answer({"error": f"another backup of {asked.guest} is under way here, "
+                                 f"{asked.ident}: wait for it"})  # fmt: skip
+                continue
             try:
                 keeper.end()
-                answer(ServingEnded(left=keeper.settle(told)).to_answer())
+                # of one that was left its backup may be there, with its checkpoint
+                answer(ServingEnded(left=keeper.settle(told) if mine else ()).to_answer())
             except errors.VirtError as exc:
                 answer({"error": exc.text})
             return
@@ -240,7 +269,7 @@ def _accepted(listener: socket.socket) -> Iterator[tuple[EndRequest, Any]]:
     """(what somebody wants, a function that answers). Raises TimeoutError when nobody does."""
     connected, _ = listener.accept()
     with connected, connected.makefile("rwb") as stream:
-        connected.settimeout(None)
+        connected.settimeout(_SAYS_S)
         told = EndRequest.from_answer(json.loads(stream.readline(_MOST_BYTES)), "the end")
 
         def answer(data: dict[str, Any]) -> None:
