@@ -1,0 +1,155 @@
+"""
+Backups on one host without a master's say: its guests into a folder of its own, and back from
+there. ``salt-run virt.backup`` does the same between two machines, by the same parts.
+"""
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+
+from saltvirt import errors, names
+from saltvirt.backuphost import receive
+from saltvirt.backups import ident
+from saltvirt.host import connection
+from saltvirt.spec import values
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__, __salt__
+
+__virtualname__ = "virt"
+
+
+def __virtual__():
+    return __virtualname__
+
+
+def backup(
+    name, folder, whole=False, key=None, mounted=False, bandwidth=None, test=False, **kwargs
+):
+    """
+    Back a guest of this host up into a folder of this host. What changed since the last backup
+    there is read; a disk of which that is not known for sure is read whole.
+
+    :param name: the guest's name
+    :param folder: of the backups; root's alone
+    :param whole: True to read all disks whole
+    :param key: with which it is encrypted: the name of a file of this machine,
+        ``/etc/salt-virt/backup-keys/NAME.key``
+    :param mounted: True where the folder has to be a mount point
+    :param bandwidth: so many MiB/s are read at most
+    :param test: say how each disk would be read, change nothing
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: a dict: ``ident`` (what the backup is called), ``disks`` (disk to the backup from which
+        it goes on, or to why it is read whole), ``skipped`` (drives that are in no backup); without
+        ``test`` also ``consistency``, ``moved_bytes``, ``stored_bytes``, ``left`` (what could not
+        be taken away)
+
+    :raises NotFound: no such guest
+    :raises OperationFailed: and then there is no such backup, and nothing of it is left
+
+    :depends: python3-libnbd for /usr/bin/python3; qemu-img and qemu-nbd
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.backup web1 /srv/backups
+    """
+    connection.require_binding()
+    look = __salt__["virt.backup_look"](name, **kwargs)
+    if not look["disks"]:
+        raise errors.InvalidInput(f"{name} has no disk to back up")
+    host, place = __opts__["id"], {"mounted": mounted, "key": key}
+    plan = __salt__["virt.backup_plan"](
+        folder, host, look, whole=whole, reader=not test, **place
+    )  # fmt: skip
+    told = {
+        "ident": plan["ident"], "skipped": look["skipped"],
+        "disks": {one["target"]: one["parent"] or one["reason"] for one in plan["disks"]},
+    }  # fmt: skip
+    if test:
+        return told
+    mine = name, plan["ident"]
+    end = __salt__["virt.backup_end"]
+    try:
+        serving = __salt__["virt.backup_begin"](*mine, plan["disks"], plan["reader"], **kwargs)
+        made = __salt__["virt.backup_pull"](
+            folder, *mine, host, serving, bandwidth=bandwidth, reader=plan["reader"], **place
+        )  # fmt: skip
+    except BaseException:
+        with contextlib.suppress(errors.VirtError):
+            end(*mine, **kwargs)
+        raise
+    # those of other folders and targets stay
+    needed = {*look["checkpoints"]} - {*plan["needed"]} | {*made["checkpoints"]}
+    left = end(*mine, good=True, needed=sorted(needed), **kwargs)["left"]
+    disks = {one["target"]: one["parent"] or one["reason"] for one in serving["disks"]}
+    return {
+        **told, "disks": disks, "consistency": serving["consistency"], "left": left,
+        "moved_bytes": made["moved_bytes"], "stored_bytes": made["stored_bytes"],
+    }  # fmt: skip
+
+
+def backup_bring(
+    name, folder, backup="latest", new=None, over=False, stop=False, mounted=False, test=False,
+    **kwargs,
+):  # fmt: skip
+    """
+    Make a guest on this host from a backup in a folder of this host. It is off. Without ``new`` it
+    is the guest itself, with its UUID and addresses: you know that it runs nowhere else.
+
+    :param name: of the guest that was backed up, or its UUID
+    :param folder: of the backups
+    :param backup: the backup's name, its number, or ``latest``
+    :param new: name of another guest beside it, with UUID and addresses of its own
+    :param over: True: it takes the place of the guest that is here, until ``virt.backup_confirm``
+        or ``virt.backup_undo``
+    :param stop: with ``over``: power the guest off once the new disks are there
+    :param mounted: True where the folder has to be a mount point
+    :param test: say which backup it would be, change nothing
+    :param kwargs: as for ``virt.backup_restore``
+
+    :return: what ``virt.init`` returns, and ``ident`` of the backup; with ``test`` that alone
+
+    :raises NotFound: no such backup
+    :raises AlreadyExists: the guest is here
+    :raises OperationFailed: and then nothing of it is left
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.backup_bring web1 /srv/backups new=web1-old
+    """
+    connection.require_binding()
+    found = _backup_found(name, folder, str(backup), bool(mounted))
+    called = names.guest(found.guest if new is None else str(new))
+    if test:
+        return {"ident": found.ident}
+    reader = __salt__["virt.backup_reader"](once=True)["authority"]
+    shown = __salt__["virt.backup_show"](folder, found.uuid, found.ident, reader, mounted=mounted)
+    try:
+        made = __salt__["virt.backup_restore"](
+            called, shown, itself=new is None, over=over, stop=stop, reader=reader, **kwargs
+        )  # fmt: skip
+    finally:
+        __salt__["virt.backup_hide"](reader)
+    return {**made, "ident": found.ident}
+
+
+def _backup_found(name, folder, backup, mounted):
+    """The good one that is meant."""
+    target = receive.opened(values.text(folder, "folder"), mounted)
+    there = [one for one in receive.listing(target) if name in (one.guest, one.uuid)]
+    if len({one.uuid for one in there}) > 1:
+        known = ", ".join(sorted({str(one.uuid) for one in there}))
+        raise errors.InvalidInput(f"several guests were called {name}: give one of {known}")
+    mine = {one.ident: one for one in there}
+    found = mine[ident.find(mine, backup)]
+    if found.wrong:
+        raise errors.Refused(f"the backup {found.ident} is not good: {found.wrong}")
+    return found
