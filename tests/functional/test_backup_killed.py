@@ -31,7 +31,7 @@ PARTS = {
 }  # fmt: skip
 OFF, RUNS = "shut off", "running"
 # so much the guest has, and so fast it is read: what is read ahead is less
-HOLDS, SLOW = 40 * MIB, 8
+HOLDS, SLOW = 40 * MIB, 4
 
 
 def each(*parts):
