@@ -50,8 +50,12 @@ class HaCloud:
 
     def set_up(self, more=None):
         """And agents, and the engine. more: settings of virt:ha."""
-        lab = self.lab
         self.prepare()
+        self.configure(more)
+
+    def configure(self, more=None):
+        """These settings of virt:ha, on the master and on all agents."""
+        lab = self.lab
         lab.exec(
             "master", "cat > /etc/salt/master.d/virt.conf", input=json.dumps(self._settings(more))
         )
