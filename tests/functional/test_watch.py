@@ -122,11 +122,15 @@ def test_each_sees_what_is_granted_and_hears_of_no_other(cloud, page):
     events = cloud.rules.view
     events.heard("salt/virt/bob1/start/begun", {"message": "words of bob1"})
     events.heard("salt/run/1/ret", {"fun": "runner.virt.start", "user": "bob", "return": "his"})
-    events.heard("salt/virt/anna1/start/begun", {"message": "words of anna1"})
+    waits = "it waits for virt.init of bob1, process 7"
+    events.heard("salt/virt/anna1/start/begun", {"message": waits})
     with owners.making(cloud.opts, {"new1": owners.Making("anna", 1, 1, 1)}):
         events.heard("salt/virt/new1/init/copy", {"message": "a copy", "percent": 30})
         assert [told(anna, "event")["event"] for _ in range(2)] == [
-            ["salt/virt/anna1/start/begun", {"message": "words of anna1"}],
+            [
+                "salt/virt/anna1/start/begun",
+                {"message": "it waits for virt.init of a guest, process 7"},
+            ],
             ["salt/virt/new1/init/copy", {"message": "a copy", "percent": 30}],
         ]
     heard = [told(bob, "event")["event"] for _ in range(2)]
@@ -180,6 +184,16 @@ def test_a_page_says_nothing_but_look(page):
     one = page()
     one.say("look at that")
     assert one.end == (1000, "this was not to be said")
+
+
+def test_who_says_look_without_end_gets_no_more_than_others(cloud, page):
+    one = page()
+    told(one, "hosts")
+    before = asked(cloud)
+    for _ in range(500):
+        one.say("look")
+    assert 0 < told(one, "answered")["answered"] <= 100
+    assert asked(cloud) - before <= 2
 
 
 def test_nobody_watches_nobody_is_asked(cloud, page):

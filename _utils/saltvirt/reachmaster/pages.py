@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 # what a page says when it wants the hypervisors asked
 LOOK = "look"
 _LOOK_S = 0.2
-# events that a page which is slow has not taken yet; of more the oldest are lost
-_MOST_EVENTS = 200
+# events that a page which is slow has not taken yet, of more the oldest are lost; and words LOOK
+# that are not answered yet, more are not heard
+_MOST_EVENTS, _MOST_ASKED = 200, 100
 
 # calls a function with one argument in another thread
 Asked = Callable[[Callable[[Any], Any], Any], Awaitable[Any]]
@@ -52,7 +53,8 @@ class Page:
 
     def look(self) -> None:
         """It wants the hypervisors asked."""
-        self._asked.append(self._view.soon(_LOOK_S))
+        if len(self._asked) < _MOST_ASKED:
+            self._asked.append(self._view.soon(_LOOK_S))
 
     def close(self) -> None:
         """It is gone."""
@@ -83,14 +85,15 @@ class Page:
     async def _tell_events(self, asked: Asked) -> None:
         while self._events and not self._is_over:
             told = self._events.popleft()
-            if await asked(self._may_hear, told):
-                await self._say(json.dumps({"event": [told.tag, told.data]}))
+            data = await asked(self._words_of, told)
+            if data is not None:
+                await self._say(json.dumps({"event": [told.tag, data]}))
 
-    def _may_hear(self, told: News) -> bool:
+    def _words_of(self, told: News) -> dict[str, Any] | None:
         try:
-            return self._view.may_hear(self._user, told)
+            return self._view.told_to(self._user, told)
         except errors.VirtError:
-            return False
+            return None
 
     async def _tell_look(self, asked: Asked) -> None:
         if self._view.last is self._last or self._is_over or not self._view.last.number:

@@ -200,14 +200,17 @@ class View:
             for one in watching:
                 one.heard(told)
 
-    def may_hear(self, user: str | None, told: news.News) -> bool:
-        """Whether it is of a guest that the user sees, or of what he has begun. Raises Denied,
-        BadAnswer."""
+    def told_to(self, user: str | None, told: news.News) -> dict[str, Any] | None:
+        """What the user is told of an event: of a guest that he sees or is having made, of what he
+        has begun; None: nothing. Raises Denied, BadAnswer."""
         if told.user is not None:
-            return user is None or told.user == user
+            return told.data if user is None or told.user == user else None
         if allowed.may_all(self.opts, user, "query"):
-            return True
-        return told.about in self.seen(user).guests or allowed.makes(self.opts, user, told.about)
+            return told.data
+        if told.about in self.seen(user).guests or allowed.makes(self.opts, user, told.about):
+            found: dict[str, Any] = allowed.without_others(told.data)
+            return found
+        return None
 
 
 def _shown_of(about: Any) -> dict[str, Any]:
