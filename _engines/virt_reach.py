@@ -1,6 +1,7 @@
 """
-The engine by which a browser reaches guests' displays and serial ports: a WebSocket on the master,
-for those who have a ticket of ``salt-run virt.ticket``. See docs/reach.md.
+The engine by which a browser reaches guests' displays and serial ports, and by which pages are told
+of the cloud: a WebSocket on the master, for those who have a ticket of ``salt-run virt.ticket`` or
+``virt.watch``. See docs/reach.md and docs/page.md.
 
 In the configuration of a master:
 
