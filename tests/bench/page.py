@@ -236,10 +236,12 @@ async def load(cloud, url, given):
 
 
 def guests(cloud):
+    """New ones; those of the same names that are left are removed."""
     for host in cloud.hosts:
         cloud.exec(host, f"test -e {IMAGE} || qemu-img create -q -f qcow2 {IMAGE} 16M")
     for number in range(1, GUESTS + 1):
         host = cloud.hosts[number % len(cloud.hosts)]
+        cloud.run("virt.purge", f"seen{number}")
         more = {"seed": False, "enable_vnc": True, "host": host}
         done = cloud.run("virt.init", f"seen{number}", 1, 32, IMAGE, **more)
         assert done.rc == 0, done.stdout
