@@ -241,7 +241,8 @@ def guests(cloud):
         cloud.exec(host, f"test -e {IMAGE} || qemu-img create -q -f qcow2 {IMAGE} 16M")
     for number in range(1, GUESTS + 1):
         host = cloud.hosts[number % len(cloud.hosts)]
-        cloud.run("virt.purge", f"seen{number}")
+        for verb in ("force_off", "purge"):
+            cloud.run(f"virt.{verb}", f"seen{number}")
         more = {"seed": False, "enable_vnc": True, "host": host}
         done = cloud.run("virt.init", f"seen{number}", 1, 32, IMAGE, **more)
         assert done.rc == 0, done.stdout

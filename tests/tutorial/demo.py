@@ -2,6 +2,7 @@
 the page."""
 
 import argparse
+import re
 import secrets
 import shlex
 import subprocess
@@ -18,6 +19,8 @@ from tests.typist import Typist
 NAME = "demo"
 # of the page on this machine, where nobody else has it
 PORT, USER = 8000, "demo"
+# what a terminal is told, and nobody reads
+CONTROL = re.compile(r"\x1b(\[[?>]?[0-9;]*[A-Za-z]|\(B|[78<>=])")
 # how long a freshly started guest may need until its minion has answered (emulated CPUs)
 BOOT_S = 600
 
@@ -73,7 +76,8 @@ def look_at(cloud, guest):
             terminal.finish()
         except AssertionError as exc:
             raise LabError(f"the console of {guest}: {exc}") from exc
-        print(terminal.seen.decode(errors="replace").replace("\r", ""), flush=True)
+        shown = CONTROL.sub("", terminal.seen.decode(errors="replace"))
+        print(shown.replace("\r", ""), flush=True)
 
 
 def serve(cloud):
