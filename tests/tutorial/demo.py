@@ -20,7 +20,7 @@ NAME = "demo"
 # of the page on this machine, where nobody else has it
 PORT, USER = 8000, "demo"
 # what a terminal is told, and nobody reads
-CONTROL = re.compile(r"\x1b(\[[?>]?[0-9;]*[A-Za-z]|\(B|[78<>=])")
+CONTROL = re.compile(r"\x1b(\[[?>]?[0-9;]*[A-Za-z]|\(B|[78<>=])|\x0f")
 # how long a freshly started guest may need until its minion has answered (emulated CPUs)
 BOOT_S = 600
 
