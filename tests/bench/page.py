@@ -121,6 +121,12 @@ class Page(Client):
                     self.heard.setdefault(guest["state"], time.monotonic())
 
 
+async def begun(one):
+    """The task of an open page; it reads from the first moment on, as a browser does."""
+    await one.open()
+    return asyncio.ensure_future(one.watch())
+
+
 async def console(client, guest):
     """A guest's screen, a piece of it each second."""
     line = await client.line("ticket", name=guest, kind="display")
@@ -198,12 +204,11 @@ async def load(cloud, url, given):
     await quiet(cloud, 20)
     pages = [Page(url) for _ in range(given.pages)]
     began, before = time.monotonic(), cpu_s(cloud)
-    await one_by_one([one.open() for one in pages])
+    tasks = await one_by_one([begun(one) for one in pages])
     took = time.monotonic() - began
     each_s = (cpu_s(cloud) - before) / len(pages)
     print(f"{len(pages)} pages opened in {took:.0f} s, {each_s:.2f} s of the master's CPU each",
           flush=True)  # fmt: skip
-    tasks = [asyncio.ensure_future(one.watch()) for one in pages]
     viewer = Client(url)
     await viewer.login()
     for number in range(given.consoles):
