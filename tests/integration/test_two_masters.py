@@ -4,33 +4,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.lab.fixtures import parsed, words
+from tests.integration.masters import FIRST, OTHER, SECOND, join, run
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
-SECOND = """
-set -e
-mkdir -p /etc/second/master.d /run/second /var/cache/second /var/lib/second
-cp /etc/salt/master.d/*.conf /etc/second/master.d/
-cp -a /etc/salt/pki/master /var/lib/second/pki
-grep -v '^interface' /etc/salt/master > /etc/second/master
-cat > /etc/second/master.d/zz.conf <<X
-{interface: 0.0.0.0, publish_port: 5505, ret_port: 5506, pki_dir: /var/lib/second/pki,
- cachedir: /var/cache/second, sock_dir: /run/second, log_file: /var/log/second}
-X
-systemd-run -q --unit second-master salt-master -c /etc/second
-"""
-BOTH = "{master: [master, 'master:5506'], master_type: str}"
 DEBIAN = "/var/lib/libvirt/images/debian.qcow2"
 SMALL = "/var/lib/libvirt/images/small.qcow2"
-FIRST, OTHER = "/etc/salt", "/etc/second"
-
-
-def run(lab, config, fun, *args, **kwargs):
-    """What a function of that master's runner returned, and its exit code."""
-    argv = ["salt-run", "-c", config, "--out=json", fun, *words(args, kwargs)]
-    done = lab.exec("master", argv, check=False, timeout=600)
-    return parsed(done), done.returncode
 
 
 @pytest.fixture(scope="module")
@@ -40,18 +19,8 @@ def masters(fresh_lab):
     lab.sync()
     lab.exec("master", SECOND)
     for host in lab.hosts:
-        lab.exec(host, f'echo "{BOTH}" > /etc/salt/minion.d/both.conf')
         lab.exec(host, f"qemu-img create -q -f qcow2 {SMALL} 16M")
-    lab.restart_minion(*lab.hosts)
-
-    def seen():
-        found = lab.exec(
-            "master", ["salt", "-c", OTHER, "--out=json", "*", "test.ping"], check=False
-        )
-        return all(f'"{host}": true' in found.stdout for host in lab.hosts)
-
-    lab.wait(seen, "the hypervisors at the second master", timeout_s=180)
-    run(lab, OTHER, "saltutil.sync_all")
+    join(lab)
     return lab
 
 

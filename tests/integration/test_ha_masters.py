@@ -1,0 +1,138 @@
+"""High availability with two masters: one of them acts, whichever is there, and never both."""
+
+import json
+import time
+
+import pytest
+
+from tests.integration.ha import HaCloud
+from tests.integration.masters import FIRST, OTHER, SECOND, START, join, run
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+NAME = "web1"
+CONFIGS = {"master": FIRST, "second": OTHER}
+UNITS = {"master": "salt-master", "second": "second-master"}
+BEGIN = {"master": "systemctl start salt-master", "second": START}
+# until the lead is another master's, the host is fenced, and the guest runs
+TAKEN_S = 90
+
+
+class TwoMasters(HaCloud):
+    """The second one is on the same machine, with a name, a cache and a certificate of its own."""
+
+    def _settings(self, more):
+        found = super()._settings(more)
+        found["virt"]["ha"]["masters"] = [*CONFIGS]
+        return found
+
+    def second(self):
+        """It begins."""
+        found = self._settings({"max_fences": 100})
+        found["virt"]["ha"]["name"] = "second"
+        path = f"{OTHER}/master.d/virt.conf"
+        self.lab.exec("master", SECOND)
+        self.lab.exec("master", f"cat > {path}", input=json.dumps(found))
+        join(self.lab)
+        # its engine came with what was synced after it had begun
+        self.lab.exec("master", f"systemctl stop second-master; {START}")
+
+    def at(self, name):
+        """(exit code, what its virt.ha_status says)."""
+        found, code = run(self.lab, CONFIGS[name], "virt.ha_status")
+        return code, found["ha"]
+
+    def hears(self, name):
+        """How many hosts that master hears."""
+        return self.at(name)[1]["quorum"]["heard"]
+
+    def leaders(self):
+        """Who says of himself that he leads, and is at work."""
+        engines = {name: self.at(name)[1]["engine"] for name in CONFIGS}
+        return [name for name, one in engines.items() if one["leading"] and not one["why"]]
+
+    def leader(self):
+        """The one who leads."""
+        found = self.lab.wait(lambda: [*self.leaders()][:1], "somebody leads", TAKEN_S, 1)
+        return found[0]
+
+    def status(self):
+        """As the one who leads says."""
+        return self.at((self.leaders() or ["master"])[0])
+
+
+@pytest.fixture(scope="module")
+def cloud(ha_lab):
+    found = TwoMasters(ha_lab)
+    found.set_up({"max_fences": 100})
+    found.second()
+    found.started("hv1", NAME)
+    for name in CONFIGS:
+        ha_lab.wait(lambda name=name: found.hears(name) == 3, f"{name} hears all", TAKEN_S, 1)
+        assert "before a person said what is wanted" in str(found.at(name)[1]["problems"])
+    given, code = run(ha_lab, FIRST, "virt.ha_enable", NAME)
+    assert code == 0, given
+    found.well()
+    return found
+
+
+@pytest.fixture
+def host(cloud):
+    """The host that has the guest."""
+    cloud.well()
+    [found] = cloud.where(NAME)
+    yield found
+    cloud.back(found)
+    cloud.well()
+    assert len(cloud.where(NAME)) == 1
+
+
+def one_leads(cloud):
+    """Looked at for a while: it may be handed on, but is never held twice."""
+    for _ in range(5):
+        assert len(cloud.leaders()) <= 1
+        time.sleep(1)
+
+    def agreed():
+        found = cloud.leaders()
+        return found and all(cloud.at(one)[1]["engine"]["leader"] == found[0] for one in CONFIGS)
+
+    cloud.lab.wait(agreed, "both know who leads", TAKEN_S, 1)
+
+
+def test_one_leads_and_the_other_knows_what_was_wanted(cloud, host):
+    one_leads(cloud)
+    [other] = set(CONFIGS) - {cloud.leader()}
+    cloud.lab.wait(lambda: NAME in cloud.at(other)[1]["guests"], "the other one knows", 30, 1)
+    told, code = run(cloud.lab, CONFIGS[other], "virt.ha_ignore", NAME)
+    assert code == 1 and cloud.leader() in str(told)
+
+
+def test_the_other_takes_over_from_one_that_is_killed(cloud, host):
+    lab, leader = cloud.lab, cloud.leader()
+    lab.exec("master", f"systemctl kill -s KILL {UNITS[leader]}; systemctl stop {UNITS[leader]}",
+             check=False)  # fmt: skip
+    try:
+        lab.power_off(host)
+        cloud.comes_elsewhere(NAME, host, TAKEN_S)
+        assert cloud.leaders() == [*set(CONFIGS) - {leader}]
+    finally:
+        lab.exec("master", BEGIN[leader])
+        lab.wait_for_minion(*(one for one in lab.hosts if one != host))
+    one_leads(cloud)
+
+
+def test_one_that_stood_still_while_it_led_does_nothing_when_it_goes_on(cloud, host):
+    lab, leader = cloud.lab, cloud.leader()
+    lab.exec("master", f"systemctl kill -s STOP {UNITS[leader]}")
+    try:
+        lab.power_off(host)
+        cloud.comes_elsewhere(NAME, host, TAKEN_S)
+        [there] = cloud.where(NAME)
+        number = lab.exec(there, f"virsh domid {NAME}").stdout
+    finally:
+        lab.exec("master", f"systemctl kill -s CONT {UNITS[leader]}")
+    one_leads(cloud)
+    assert cloud.where(NAME) == [there]
+    assert lab.exec(there, f"virsh domid {NAME}").stdout == number
+    assert all(cloud.is_on(one) for one in lab.hosts if one != host)
