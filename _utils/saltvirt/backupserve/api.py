@@ -29,7 +29,7 @@ def begin(library: str, conn: libvirt.virConnect, asked: ServeRequest) -> Servin
     """Has the guest's disks served by a process of their own, until ``end``. library: the folder of
     the package saltvirt. Raises OperationFailed, and then nothing is served."""
     with contextlib.suppress(OSError):  # none is under way
-        left = _spoken(asked.guest, EndRequest(asked.ident, False))
+        left = _spoken(asked.guest, EndRequest(request.ANOTHER, False))
         if "error" in left:
             raise errors.OperationFailed(left["error"])
     path = program.kept(library, keeper.MODULE, locks.private(request.RUN))

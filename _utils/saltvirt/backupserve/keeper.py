@@ -229,7 +229,7 @@ def _keep(keeper: Keeper, asked: ServeRequest, listener: socket.socket) -> None:
         with contextlib.suppress(TimeoutError), _accepted(listener) as (told, answer):
             mine = told.ident == asked.ident
             if not mine and keeper.quiet_s() < LEFT_S:
-                answer({"error": f"another backup of {asked.guest} is under way here, "
+                answer({"error": f"a backup of {asked.guest} is under way here, "
                                  f"{asked.ident}: wait for it"})  # fmt: skip
                 continue
             try:

@@ -39,10 +39,14 @@ class ServeRequest(Fact):
     door: Door
 
 
+# who wants to begin one, even of the same name: it may be a job that was sent twice
+ANOTHER = ""
+
+
 @dataclass(frozen=True)
 class EndRequest(Fact):
-    """ident: of the backup. good: it is there, whole. needed: the guest's checkpoints from which
-    next increments begin."""
+    """ident: of the backup; ANOTHER: whichever it is, if nobody reads it. good: it is there, whole.
+    needed: the guest's checkpoints from which next increments begin."""
 
     ident: str
     good: bool
