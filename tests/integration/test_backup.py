@@ -367,6 +367,7 @@ def test_by_the_runner(box, cloud):
     assert wrong.rc == 1 and "known: vault" in wrong.stdout, wrong
 
 
+@pytest.mark.slow
 def test_those_that_are_due_by_the_masters_schedule(box, cloud):
     """As docs/backups.md has it. One that has a young one is left."""
     one = box(12)

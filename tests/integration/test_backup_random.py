@@ -62,6 +62,7 @@ def held(there, given):
     return said
 
 
+@pytest.mark.slow
 def test_a_sequence(there):
     given = [WRITE, backup(), MORE, backup(via="runner"), STOP, backup("other"), START,
              backup(), step("prune", to="vault", last=1), step("crash_qemu"), MORE]  # fmt: skip

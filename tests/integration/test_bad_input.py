@@ -52,37 +52,44 @@ def refused(cloud, command, *words):
     return text
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (f"web1 1 512 {IMAGE} host=hv9", ["hv9", "not a hypervisor", "hv1, hv2"]),
-        (f"taken 1 512 {IMAGE}", ["taken exists already, on hv2"]),
-        (f"a/b 1 512 {IMAGE}", ["cannot be a guest's name"]),
-        (f".. 1 512 {IMAGE}", ["cannot be a guest's name"]),
-        (f"'a b' 1 512 {IMAGE}", ["cannot be a guest's name"]),
-        (f""""a'b" 1 512 {IMAGE}""", ["cannot be a guest's name"]),
-        ("web1 1 512 salt://missing.qcow2", ["salt://missing.qcow2"]),
-        ("web1 1 512 /nowhere/x.qcow2", ["/nowhere/x.qcow2"]),
-        ("web1 1 512 salt://notes.qcow2", ["notes.qcow2", "disk image"]),
-        (f"web1 0 512 {IMAGE}", ["cpu", "at least 1"]),
-        (f"web1 cpu=-1 mem=512 image={IMAGE}", ["cpu"]),
-        (f"web1 two 512 {IMAGE}", ["cpu", "two"]),
-        (f"web1 1 none {IMAGE}", ["mem", "none"]),
-        (f"web1 1 mem=-5 image={IMAGE}", ["mem"]),
-        (f"web1 999 512 {IMAGE}", ["cpu 999", "at most 255"]),
-        (f"web1 1 9999G {IMAGE}", ["hv1:", "hv2:", "of memory wanted"]),
-        (f"web1 1 512 {IMAGE} disk=nonesuch", ["disk profile", "nonesuch"]),
-        (f"web1 1 512 {IMAGE} nic=nonesuch", ["nic profile", "nonesuch"]),
-        (f"web1 1 512 {IMAGE} colour=red", ["colour"]),
-    ],
-)
+# the first three in each run of everything; wrong arguments are tried without a lab, too
+REFUSED = [
+    (f"web1 1 512 {IMAGE} host=hv9", ["hv9", "not a hypervisor", "hv1, hv2"]),
+    (f"taken 1 512 {IMAGE}", ["taken exists already, on hv2"]),
+    (f"a/b 1 512 {IMAGE}", ["cannot be a guest's name"]),
+    (f".. 1 512 {IMAGE}", ["cannot be a guest's name"]),
+    (f"'a b' 1 512 {IMAGE}", ["cannot be a guest's name"]),
+    (f""""a'b" 1 512 {IMAGE}""", ["cannot be a guest's name"]),
+    ("web1 1 512 salt://missing.qcow2", ["salt://missing.qcow2"]),
+    ("web1 1 512 /nowhere/x.qcow2", ["/nowhere/x.qcow2"]),
+    ("web1 1 512 salt://notes.qcow2", ["notes.qcow2", "disk image"]),
+    (f"web1 0 512 {IMAGE}", ["cpu", "at least 1"]),
+    (f"web1 cpu=-1 mem=512 image={IMAGE}", ["cpu"]),
+    (f"web1 two 512 {IMAGE}", ["cpu", "two"]),
+    (f"web1 1 none {IMAGE}", ["mem", "none"]),
+    (f"web1 1 mem=-5 image={IMAGE}", ["mem"]),
+    (f"web1 999 512 {IMAGE}", ["cpu 999", "at most 255"]),
+    (f"web1 1 9999G {IMAGE}", ["hv1:", "hv2:", "of memory wanted"]),
+    (f"web1 1 512 {IMAGE} disk=nonesuch", ["disk profile", "nonesuch"]),
+    (f"web1 1 512 {IMAGE} nic=nonesuch", ["nic profile", "nonesuch"]),
+    (f"web1 1 512 {IMAGE} colour=red", ["colour"]),
+]
+
+
+def mostly_slow(rows, fast):
+    """The rows as parameters, all but the first of them for SLOW=1 alone."""
+    return [*rows[:fast], *(pytest.param(*row, marks=pytest.mark.slow) for row in rows[fast:])]
+
+
+@pytest.mark.parametrize(("arguments", "words"), mostly_slow(REFUSED, 3))
 def test_init_refuses(cloud, arguments, words):
     refused(cloud, f"salt-run virt.init {arguments}", *words)
 
 
-@pytest.mark.parametrize(
-    "verb", ["start", "force_off", "pause", "resume", "reset", "purge", "vm_info"]
-)
+VERBS = ["purge", "start", "force_off", "pause", "resume", "reset", "vm_info"]
+
+
+@pytest.mark.parametrize(("verb",), mostly_slow([(verb,) for verb in VERBS], 1))
 def test_unknown_guest(cloud, verb):
     refused(cloud, f"salt-run virt.{verb} nobody", "no guest 'nobody'")
 
@@ -92,7 +99,7 @@ def test_migrate_refuses(cloud):
     refused(cloud, "salt-run virt.migrate taken hv9", "hv9")
 
 
-@pytest.mark.parametrize("verb", ["pause", "resume", "reset"])
+@pytest.mark.parametrize(("verb",), mostly_slow([("pause",), ("resume",), ("reset",)], 1))
 def test_a_verb_that_makes_no_sense_now(cloud, verb):
     refused(cloud, f"salt-run virt.{verb} taken", "taken on hv2 is shutdown")
 

@@ -37,6 +37,7 @@ KILLED = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_run(lab):
     with world.plain(lab):
         one = run.Run(lab, print)

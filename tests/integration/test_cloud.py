@@ -136,6 +136,7 @@ def test_evacuate_and_restore(cloud, guests):
     assert where(cloud) == {"hv1": ["e1", "e2", "e4"], "hv2": ["e3"]}
 
 
+@pytest.mark.slow
 def test_rebalance_shows_first_and_moves_on_request(cloud, guests):
     for name in ("r1", "r2"):
         assert init(cloud, name, mem=512, host="hv1").rc == 0

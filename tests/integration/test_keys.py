@@ -428,6 +428,7 @@ GUEST = """
 """
 
 
+@pytest.mark.slow
 def test_guests_migrate_over_tls_in_the_middle_of_a_rotation(cloud):
     cloud.exec("hv1", "cat > /tmp/probe.xml && virsh create /tmp/probe.xml", input=GUEST)
     try:

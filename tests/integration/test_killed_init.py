@@ -59,7 +59,10 @@ def ended(cloud, name):
     raise AssertionError(said)
 
 
-@pytest.mark.parametrize("killed", [RUNNER, MINION], ids=["runner", "minion"])
+@pytest.mark.parametrize(
+    "killed", [pytest.param(RUNNER, marks=pytest.mark.slow, id="runner"),
+               pytest.param(MINION, id="minion")],
+)  # fmt: skip
 @pytest.mark.parametrize(
     "phase",
     ["defined", *(pytest.param(p, marks=pytest.mark.slow) for p in PHASES if p != "defined")],

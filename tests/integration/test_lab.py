@@ -132,6 +132,7 @@ def name():
     Cloud(name).down()
 
 
+@pytest.mark.slow
 def test_kill_9_of_the_owner_leaves_nothing(name):
     before = loops()
     owner, cloud = owned_lab(name)
@@ -144,6 +145,7 @@ def test_kill_9_of_the_owner_leaves_nothing(name):
     assert not [pid for pid in processes if process.started(pid)]
 
 
+@pytest.mark.slow
 def test_the_next_start_cleans_up_when_the_reaper_was_killed_too(name):
     before = loops()
     owner, cloud = owned_lab(name)

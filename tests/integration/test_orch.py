@@ -42,6 +42,7 @@ def orchestrate(cloud, deployment, **more):
     return answer
 
 
+@pytest.mark.slow
 def test_a_deployment_is_made_left_and_removed_only_on_request(cloud):
     told = orchestrate(cloud, SHOP, test=True)
     assert told["result"] is None

@@ -17,6 +17,7 @@ def outcome(answer):
     return answer["result"], answer["changes"]
 
 
+@pytest.mark.slow
 def test_a_guest_is_where_it_shall_be(cloud, guests):
     guest = guests("state1").define("hv1")
     moved = {"state1": {"host": {"old": "hv1", "new": "hv2"}}}

@@ -38,6 +38,7 @@ def volumes(lab, host):
     return [line.split()[0] for line in listed.splitlines() if line.strip()]
 
 
+@pytest.mark.slow
 def test_a_stopped_guest_moves_with_its_volume_into_the_pool_of_that_name(cloud, guests, pools):
     pools(hv1="/srv/here", hv2="/srv/there")
     guest = guests("vol1", pool="data", folder="/srv/here").define("hv1").fill("hv1", 20)
@@ -66,6 +67,7 @@ def test_a_running_guest_moves_with_its_volume_and_evacuation_takes_it_along(clo
         cloud.run("virt.restore", "hv1")
 
 
+@pytest.mark.slow
 def test_what_the_target_cannot_take_is_refused_and_nothing_is_changed(cloud, guests, pools):
     pools(hv1=SAME)
     guest = guests("vol3", pool="data", folder=SAME).define("hv1").fill("hv1", 5)
