@@ -144,12 +144,4 @@ def backup_bring(
 def _backup_found(name, folder, backup, mounted):
     """The good one that is meant."""
     target = receive.opened(values.text(folder, "folder"), mounted)
-    there = [one for one in receive.listing(target) if name in (one.guest, one.uuid)]
-    if len({one.uuid for one in there}) > 1:
-        known = ", ".join(sorted({str(one.uuid) for one in there}))
-        raise errors.InvalidInput(f"several guests were called {name}: give one of {known}")
-    mine = {one.ident: one for one in there}
-    found = mine[ident.find(mine, backup)]
-    if found.wrong:
-        raise errors.Refused(f"the backup {found.ident} is not good: {found.wrong}")
-    return found
+    return ident.meant(receive.listing(target), name, backup)

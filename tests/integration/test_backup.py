@@ -20,8 +20,12 @@ CONF = "/etc/salt/master.d/zz-backup.conf"
 
 @pytest.fixture(scope="module")
 def cloud(lab):
-    """The lab with certificates and a target on the second hypervisor."""
-    targets = {"vault": {"host": "hv2", "folder": VAULT}}
+    yield from with_target(lab)
+
+
+def with_target(lab, **more):
+    """The lab with certificates and a target on the second hypervisor; more: of the target."""
+    targets = {"vault": {"host": "hv2", "folder": VAULT, **more}}
     settings = {"virt": {"hosts": "hv*", "backup": {"targets": targets}}}
     lab.salt("hv*", "state.single", "virt.keys", "libvirt")
     lab.exec("master", f"cat > {CONF}", input=json.dumps(settings))

@@ -1,13 +1,12 @@
 """A guest runs from its backup within seconds, while its blocks come in."""
 
 import base64
-import json
 
 import pytest
 
 from tests.functional.test_backup_instant import READS
 from tests.integration.hv import Hypervisor
-from tests.integration.test_backup import CONF, HOME, VAULT, Box
+from tests.integration.test_backup import HOME, VAULT, Box, with_target
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
@@ -18,15 +17,7 @@ KEEPS = "pgrep -f 'salt-virt/backupserve.standin[g]'"
 
 @pytest.fixture(scope="module")
 def cloud(lab):
-    """The lab with a target on the second hypervisor."""
-    targets = {"vault": {"host": "hv2", "folder": VAULT, "retention": {"last": 1}}}
-    settings = {"virt": {"hosts": "hv*", "backup": {"targets": targets}}}
-    lab.salt("hv*", "state.single", "virt.keys", "libvirt")
-    lab.exec("master", f"cat > {CONF}", input=json.dumps(settings))
-    lab.restart_master()
-    yield lab
-    lab.exec("master", f"rm -f {CONF}")
-    lab.restart_master()
+    yield from with_target(lab, retention={"last": 1})
 
 
 class Fast(Box):

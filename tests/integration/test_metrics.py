@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.functional.test_alerts import expressions
 from tests.lab import paths, prometheus
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
@@ -74,15 +75,6 @@ def test_the_formula_begins_the_exporter_and_again_changes_nothing(cloud):
     assert "127.0.0.1:9177" in cloud.exec("hv1", listens).stdout
     cloud.wait_for_minion("hv1")
     assert applied(cloud) == set()
-
-
-def expressions():
-    """(Title of the panel, its expression), the variables as those of all."""
-    found = json.loads((FILES / "dashboard.json").read_text(encoding="utf-8"))
-    for panel in found["panels"]:
-        for target in panel.get("targets", ()):
-            text = target["expr"].replace("$__rate_interval", "5m")
-            yield panel["title"], text.replace("$host", ".*").replace("$guest", ".*")
 
 
 def test_prometheus_has_data_for_each_panel_of_hosts_and_guests(cloud):

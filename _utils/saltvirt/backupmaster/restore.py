@@ -186,15 +186,7 @@ class Restore:
         asked = self.request
         target = policy.read(settings.of_master(self.fleet.opts)).target(asked.to)
         several = backing_up.at(self.fleet, target)
-        mine = {one.ident: one for one in several if asked.name in (one.guest, one.uuid)}
-        if len({one.uuid for one in mine.values()}) > 1:
-            known = ", ".join(sorted({str(one.uuid) for one in mine.values()}))
-            raise errors.InvalidInput(
-                f"several guests were called {asked.name}: give new=NAME and one of {known} for it"
-            )
-        found = mine[ident.find(mine, asked.backup)]
-        if found.wrong:
-            raise errors.Refused(f"the backup {found.ident} is not good: {found.wrong}")
+        found = ident.meant(several, asked.name, asked.backup, "give new=NAME and one of {} for it")
         if asked.disk and asked.disk not in found.disks:
             known = ", ".join(sorted(found.disks))
             raise errors.NotFound(f"the backup {found.ident} has no disk {asked.disk}, but {known}")

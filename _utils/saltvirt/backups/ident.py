@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
 
-from saltvirt.errors import InvalidInput, NotFound
+from saltvirt.errors import InvalidInput, NotFound, Refused
 from saltvirt.units import shown
+
+if TYPE_CHECKING:
+    from saltvirt.backups.answers import ListedBackup
 
 _IDENT = re.compile(r"[0-9]{6}-[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
 _WHEN = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})Z")
@@ -63,3 +67,22 @@ def find(idents: Collection[str], asked: object) -> str:
     if not same:
         raise NotFound(f"there is no backup {shown(text)} of it; the newest is {max(idents)}")
     return same[0]
+
+
+def meant(
+    listed: Iterable[ListedBackup], name: str, asked: object, several: str = "give one of {}"
+) -> ListedBackup:
+    """The backup of one guest that a person means, and that is good.
+
+    listed: of all guests. name: of the guest, or its UUID. asked: as for ``find``. several: what to
+    do where several guests had that name, with ``{}`` for their UUIDs. Raises as ``find`` does, and
+    Refused where it is not good.
+    """
+    mine = {one.ident: one for one in listed if name in (one.guest, one.uuid)}
+    known = sorted({str(one.uuid) for one in mine.values()})
+    if len(known) > 1:
+        raise InvalidInput(f"several guests were called {name}: {several.format(', '.join(known))}")
+    found = mine[find(mine, asked)]
+    if found.wrong:
+        raise Refused(f"the backup {found.ident} is not good: {found.wrong}")
+    return found

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saltvirt.backups import ident
-from saltvirt.errors import InvalidInput, NotFound
+from saltvirt.backups.answers import ListedBackup
+from saltvirt.errors import InvalidInput, NotFound, Refused
 
 ONE = "000001-20261123T155220Z-1f3a9c2e"
 
@@ -71,3 +72,20 @@ def test_what_is_not_there():
 def test_two_of_one_number():
     with pytest.raises(InvalidInput, match="give the whole name"):
         ident.find([ONE, ONE[:-1] + "f"], 1)
+
+
+def test_of_several_guests_of_one_name_the_uuid_says_which_is_meant():
+    other = ONE.replace("000001", "000002")
+    listed = [ListedBackup(ONE, guest="web1", uuid="u1"),
+              ListedBackup(other, guest="web1", uuid="u2", wrong="vda.qcow2 is gone")]  # fmt: skip
+    with pytest.raises(
+        InvalidInput, match=r"^several guests were called web1: give one of u1, u2$"
+    ):
+        ident.meant(listed, "web1", "latest")
+    with pytest.raises(InvalidInput, match=r"web1: give new=NAME and one of u1, u2 for it$"):
+        ident.meant(listed, "web1", 1, "give new=NAME and one of {} for it")
+    assert ident.meant(listed, "u1", 1) is listed[0]
+    with pytest.raises(Refused, match="is not good: vda"):
+        ident.meant(listed, "u2", "latest")
+    with pytest.raises(NotFound, match="no backup of it"):
+        ident.meant(listed, "web2", "latest")
