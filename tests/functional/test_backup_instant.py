@@ -3,6 +3,7 @@ our own, by real QEMUs, TLS and keys."""
 
 import contextlib
 import os
+import socket
 import subprocess
 import threading
 import time
@@ -308,13 +309,53 @@ def test_cut_off_it_is_paused_and_goes_on_where_it_was(host, target):
     until(lambda: host.look().percent)
     target.die()
     found = until(lambda: (said := host.look()).paused and said)
-    assert found.state == CUT and "does not answer on port" in found.why
+    # or something else does, of another test
+    assert found.state == CUT and f"port {shown.port}" in found.why
     assert host.disks()["vda"].find("backingStore/source") is not None
     assert host.again(target.show(shown.definition, ["vda"])).state in (PULLING, CUT)
     until(lambda: host.look().state == WHOLE)
     with host.conn() as conn:
         assert host.dom(conn).state()[0] == libvirt.VIR_DOMAIN_RUNNING
     assert is_the_same(host, target, "vda")
+
+
+@pytest.mark.parametrize("says", [b"", b"SSH-2.0-OpenSSH_9.2p1\r\n", None])
+def test_what_answers_on_its_port_by_now_is_not_taken_for_it(host, target, says):
+    """The ports are few: another backup may have this one's. says: of no such door."""
+    target.make(["vda"])
+    shown = target.show(definition(host, ["vda"]), ["vda"])
+    host.restore(shown, bandwidth=1)
+    until(lambda: host.look().percent)
+    target.die()
+    with another(target, shown.port, says):
+        found = until(lambda: (said := host.look()).paused and said)
+        assert found.state == CUT and f"on port {shown.port} of {HERE} something else" in found.why
+    host.again(target.show(shown.definition, ["vda"]))
+    until(lambda: host.look().state == WHOLE)
+    assert is_the_same(host, target, "vda")
+
+
+@contextlib.contextmanager
+def another(target, port, says):
+    """Has the port. says: to who calls; None: it is a door as the one before, of another key."""
+    if says is None:
+        pair = own_pair.made(HERE, certs.SERVER)
+        told = doors.Credentials(pair.authority, pair.certificate, pair.key, target.reader.authority)
+        found = relay.begin(doors.Door(HERE, port, 1, told), str(target.folder / "show"))
+        yield
+        found.end()
+        return
+    with socket.create_server((HERE, port)) as line:
+        threading.Thread(target=speaks, args=(line, says), daemon=True).start()
+        yield
+        line.shutdown(socket.SHUT_RDWR)
+
+
+def speaks(line, says):
+    with contextlib.suppress(OSError):
+        while True:
+            with line.accept()[0] as caller:
+                caller.sendall(says)
 
 
 def test_the_door_that_is_back_is_enough(host, target):

@@ -27,7 +27,7 @@ _GREETING_BYTES = 18
 _MOST_OPTIONS, _MOST_OPTION_BYTES = 16, 4096
 # who may be connected and has not shown his certificate yet
 _STRANGERS = 64
-_HELLO_S = 20
+_HELLO_S, _ANSWERS_S = 20, 3
 
 
 class Relay:
@@ -109,6 +109,25 @@ def begin(door: Door, inner: str) -> Relay:
     context = doors.context(door.credentials)
     full = "so many backups are read from here"
     return Relay(doors.listening(door, _STRANGERS, full), inner, context)
+
+
+def shows(host: str, port: int, authority: str) -> bool:
+    """Whether the door there is the one with that authority. Raises OSError where none answers."""
+    until = time.monotonic() + _ANSWERS_S
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=authority)
+    with socket.create_connection((host, port), timeout=_ANSWERS_S) as line:
+        try:
+            if _exactly(line, _GREETING_BYTES, until)[:16] != _MAGIC + _OPTION:
+                return False
+            line.sendall(struct.pack(">I8sII", 1, _OPTION, _STARTTLS, 0))
+            if _exactly(line, 20, until) != struct.pack(">QIII", _REPLY, _STARTTLS, _ACK, 0):
+                return False
+            line.settimeout(max(0.1, until - time.monotonic()))
+            context.wrap_socket(line, server_hostname=host).close()
+            return True
+        except OSError:
+            return False
 
 
 def _secured(caller: socket.socket, context: ssl.SSLContext) -> tuple[bytes, ssl.SSLSocket]:

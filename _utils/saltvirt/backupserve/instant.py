@@ -212,8 +212,8 @@ def _told(
     if not dom.isActive():
         return found
     waits = found.paused or not dom.blockJobInfo(target, 0)
-    if waits and not standing.reaches(stood):
-        why = f"{stood.host} does not answer on port {stood.port}"
+    why = standing.hidden(stood) if waits else None
+    if why:
         return replace(found, state=CUT, why=why)
     return replace(found, state=PULLING)
 

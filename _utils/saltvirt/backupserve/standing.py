@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -22,7 +21,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from saltvirt import errors, settings
-from saltvirt.backuphost import apart, daemon
+from saltvirt.backuphost import apart, daemon, relay
 from saltvirt.backuphost.daemon import Far
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
@@ -35,7 +34,7 @@ from saltvirt.xml.domain import Domain
 MODULE = "backupserve.standing"
 SOCKETS = "/run/libvirt/salt-virt"
 _LONGEST_SOCKET = 107
-_LOOK_S, _AGAIN_S, _REACHES_S = 1, 5, 3
+_LOOK_S, _AGAIN_S = 1, 5
 _POLICIES = ("error_policy", "rerror_policy")
 STOP = "stop"
 
@@ -90,13 +89,15 @@ def standing(guest: str, tree: ElementTree.Element) -> list[str]:
     ]
 
 
-def reaches(stood: Stood) -> bool:
-    """Whether the machine that shows the backup can be connected to."""
+def hidden(stood: Stood) -> str | None:
+    """Why the backup is not shown to this host; None where it is. A port that is free again may be
+    another backup's by now."""
     try:
-        socket.create_connection((stood.host, stood.port), timeout=_REACHES_S).close()
-        return True
+        if relay.shows(stood.host, stood.port, stood.authority):
+            return None
     except OSError:
-        return False
+        return f"{stood.host} does not answer on port {stood.port}"
+    return f"on port {stood.port} of {stood.host} something else answers by now"
 
 
 def at_error(dom: libvirt.virDomain) -> bool:
@@ -194,7 +195,7 @@ class Keeper:
         stuck = at_error(dom)
         if not stuck and dom.blockJobInfo(target, 0):
             return
-        if not self._is_time() or not reaches(stood):
+        if not self._is_time() or hidden(stood):
             return
         if stuck:
             dom.resume()
