@@ -340,7 +340,8 @@ def another(target, port, says):
     """Has the port. says: to who calls; None: it is a door as the one before, of another key."""
     if says is None:
         pair = own_pair.made(HERE, certs.SERVER)
-        told = doors.Credentials(pair.authority, pair.certificate, pair.key, target.reader.authority)
+        mine = target.reader.authority
+        told = doors.Credentials(pair.authority, pair.certificate, pair.key, mine)
         found = relay.begin(doors.Door(HERE, port, 1, told), str(target.folder / "show"))
         yield
         found.end()
