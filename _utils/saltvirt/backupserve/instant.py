@@ -212,9 +212,8 @@ def _told(
     if not dom.isActive():
         return found
     waits = found.paused or not dom.blockJobInfo(target, 0)
-    why = standing.hidden(stood) if waits else None
-    if why:
-        return replace(found, state=CUT, why=why)
+    if waits and (hidden := standing.hidden(stood)):
+        return replace(found, state=CUT, why=hidden)
     return replace(found, state=PULLING)
 
 
