@@ -23,8 +23,8 @@ VERBS = (
     ("clone", 4, 1), ("rename", 4, 1), ("snapshot", 4, 1), ("revert", 3, 1),
     ("snapshot_delete", 2, 1), ("update", 4, 1), ("deployed", 3, 0), ("evacuate", 3, 1),
     ("restore", 3, 0), ("rebalance", 2, 1), ("repair", 2, 0), ("rotate", 2, 0),
-    ("backup", 7, 1), ("backup_over", 4, 1), ("backup_new", 2, 1), ("backup_again", 2, 0),
-    ("backup_confirm", 1, 1), ("backup_undo", 2, 1),
+    ("backup", 5, 1), ("backup_over", 5, 1), ("backup_new", 3, 1), ("backup_again", 3, 0),
+    ("backup_confirm", 3, 1), ("backup_undo", 3, 1),
 )  # fmt: skip
 VIAS = {
     "init": ("runner", "runner", "host", "state"), "migrate": ("runner", "runner", "host", "state"),
@@ -44,6 +44,7 @@ AFTER = (0.2, 7)
 # what makes one more guest
 MORE = ("init", "clone", "deployed", "backup_new", "backup_again")
 CALM = 0.4  # the part of the steps in which nothing breaks
+FITS = 0.9  # the part of the steps for backups that can be done
 
 
 class _Expected:
@@ -54,6 +55,7 @@ class _Expected:
         self.guests = {}
         self.snapshots = {}
         self.backed, self.aside, self.gone = set(), set(), set()
+        self.busy = set()  # what this step's operations are about
         self.made = 0
 
     def new_name(self):
@@ -72,7 +74,10 @@ def draw(seed, length=10):
     found = [{"ops": [_init(rng, expected)], "faults": []}]
     while len(found) < length:
         count = rng.choices((1, 2, 3), (6, 3, 1))[0]
-        ops = [_op(rng, expected) for _ in range(count)]
+        expected.busy, ops = set(), []
+        for _ in range(count):
+            ops.append(_op(rng, expected))
+            expected.busy.update(_about(ops[-1]))
         faults = []
         if rng.random() > CALM:
             faults = [_fault(rng, expected, ops) for _ in range(rng.choices((1, 2), (5, 1))[0])]
@@ -88,6 +93,10 @@ def _op(rng, expected):
         possible = [(v, w) for v, w in possible if v not in MORE]
     verb = rng.choices([v for v, _ in possible], [w for _, w in possible])[0]
     return globals()[f"_{verb}"](rng, expected)
+
+
+def _about(op):
+    return [*op.get("names", ()), *(op[word] for word in ("name", "new") if word in op)]
 
 
 def _via(rng, verb):
@@ -142,12 +151,23 @@ def _clone(rng, expected):
 def _rename(rng, expected):
     name, new = _guest(rng, expected), expected.new_name()
     expected.guests[new] = expected.guests.pop(name)
+    if name in expected.snapshots:
+        expected.snapshots[new] = expected.snapshots.pop(name)
+    for some in (expected.backed, expected.aside):
+        if name in some:
+            some.remove(name)
+            some.add(new)
     return {"verb": "rename", "name": name, "new": new, "via": "runner", "off": rng.random() < 0.8}
 
 
 def _purge(rng, expected):
-    name = _guest(rng, expected)
+    return _purge_of(rng, expected, _guest(rng, expected))
+
+
+def _purge_of(rng, expected, name):
     del expected.guests[name]
+    expected.aside.discard(name)
+    expected.snapshots.pop(name, None)
     expected.gone.add(name)
     return {"verb": "purge", "name": name, "via": _via(rng, "purge")}
 
@@ -194,41 +214,70 @@ _start = _named("start")
 _force_off = _named("force_off")
 
 
-def _one_of(rng, expected, some):
-    """Mostly one for which it makes sense."""
-    fit = sorted(some & {*expected.guests})
-    return rng.choice(fit) if fit and rng.random() < 0.8 else _guest(rng, expected)
+def _fit(rng, expected, some):
+    """Mostly one of some to which nothing else happens in this step, when there is one; else None:
+    mistakes are drawn, too."""
+    fit = sorted((some & {*expected.guests}) - expected.busy)
+    return rng.choice(fit) if fit and rng.random() < FITS else None
 
 
 def _backup(rng, expected):
-    name = _guest(rng, expected)
-    expected.backed.add(name)
+    """The disks of servers are in no backup."""
+    some = {name for name, about in expected.guests.items() if about["disk"] != "network"}
+    some -= expected.busy
+    if not some and len(expected.guests) < MOST and rng.random() < FITS:
+        return _init(rng, expected)
+    name = _fit(rng, expected, some) or _guest(rng, expected)
+    if name in some:
+        expected.backed.add(name)
     return {"verb": "backup", "name": name, "via": "runner"}
 
 
+def _of_backup(rng, expected, some):
+    """A guest whose backup can be had; None where one has to be made first."""
+    name = _fit(rng, expected, some)
+    return name or (_guest(rng, expected) if rng.random() > FITS else None)
+
+
 def _backup_over(rng, expected):
-    name = _one_of(rng, expected, expected.backed)
-    expected.aside.add(name)
+    """What has snapshots, or was put aside before, is refused."""
+    held = expected.aside | {name for name, some in expected.snapshots.items() if some}
+    name = _of_backup(rng, expected, expected.backed - held)
+    if name is None:
+        return _backup(rng, expected)
+    if name in expected.backed:
+        expected.aside.add(name)
     return {"verb": "backup_over", "name": name, "via": "runner"}
 
 
 def _backup_new(rng, expected):
-    name, new = _one_of(rng, expected, expected.backed), expected.new_name()
+    name = _of_backup(rng, expected, expected.backed)
+    if name is None:
+        return _backup(rng, expected)
+    new = expected.new_name()
     expected.guests[new] = {"disk": "local"}
     return {"verb": "backup_new", "name": name, "new": new, "via": "runner"}
 
 
 def _backup_again(rng, expected):
-    """A guest that is gone; without one a mistake."""
-    fit = sorted(expected.gone & expected.backed)
+    """A guest that is gone; without one a mistake, or one goes whose backup is there."""
+    fit = sorted((expected.gone & expected.backed) - expected.busy)
+    if not fit and rng.random() < FITS:
+        name = _fit(rng, expected, expected.backed)
+        return _purge_of(rng, expected, name) if name else _init(rng, expected)
     name = rng.choice(fit) if fit else f"{expected.tag}-g1"
+    expected.gone.discard(name)
     expected.guests.setdefault(name, {"disk": "local"})
     return {"verb": "backup_again", "name": name, "via": "runner"}
 
 
 def _of_aside(verb):
     def made(rng, expected):
-        return {"verb": verb, "name": _one_of(rng, expected, expected.aside), "via": "runner"}
+        name = _of_backup(rng, expected, expected.aside)
+        if name is None:
+            return _backup_over(rng, expected)
+        expected.aside.discard(name)
+        return {"verb": verb, "name": name, "via": "runner"}
 
     return made
 

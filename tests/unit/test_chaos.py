@@ -57,6 +57,81 @@ def test_the_same_seed_draws_the_same_steps_and_others_draw_others():
     assert len(steps.draw(3, 25)) == 25
 
 
+class Possible:
+    """What the operations for backups of a list of steps find, were everything else done."""
+
+    def __init__(self):
+        self.there, self.backed, self.aside, self.snapshots = {}, set(), set(), set()
+        self.good, self.all = [], []
+
+    def step(self, ops):
+        for op in ops:
+            others = {name for one in ops if one is not op for name in steps._about(one)}
+            if op["verb"].startswith("backup"):
+                name = op["name"]
+                self.all.append(op["verb"])
+                if name not in others and getattr(self, op["verb"])(name):
+                    self.good.append(op["verb"])
+        for op in ops:
+            self.other(op)
+
+    def other(self, op):
+        name = op.get("name")
+        if op["verb"] in ("init", "deployed", "clone"):
+            for one in op.get("names") or [op.get("new", name)]:
+                self.there[one] = op.get("disk") or self.there.get(name)
+        elif op["verb"] == "snapshot":
+            self.snapshots.add(name)
+        elif op["verb"] in ("purge", "rename"):
+            disk = self.there.pop(name, "local")
+            held = [some for some in (self.backed, self.aside, self.snapshots) if name in some]
+            if op["verb"] == "rename":
+                self.there[op["new"]] = disk
+                for some in held:
+                    some.add(op["new"])
+            for some in held:
+                if op["verb"] == "rename" or some is not self.backed:
+                    some.remove(name)
+
+    def backup(self, name):
+        fits = self.there.get(name, "network") != "network"
+        self.backed.update([name] if fits else [])
+        return fits
+
+    def backup_new(self, name):
+        return name in self.there.keys() & self.backed
+
+    def backup_over(self, name):
+        fits = self.backup_new(name) and name not in self.aside | self.snapshots
+        self.aside.update([name] if fits else [])
+        return fits
+
+    def backup_again(self, name):
+        fits = name in self.backed - self.there.keys()
+        self.there[name] = "local"
+        return fits
+
+    def backup_confirm(self, name):
+        fits = name in self.there.keys() & self.aside
+        self.aside.discard(name)
+        return fits
+
+    backup_undo = backup_confirm
+
+
+def test_most_steps_for_backups_can_be_done_and_some_are_mistakes():
+    good, every = [], []
+    for seed in range(150):
+        one = Possible()
+        for step in steps.draw(seed):
+            one.step(step["ops"])
+        good += one.good
+        every += one.all
+    assert 0.7 < len(good) / len(every) < 0.95
+    assert set(good) == {verb for verb, *_ in steps.VERBS if verb.startswith("backup")}
+    assert all(good.count(verb) < every.count(verb) for verb in set(good))
+
+
 def test_every_verb_every_way_every_fault_and_every_disk_is_drawn():
     drawn = [step for seed in range(150) for step in steps.draw(seed, 12)]
     ops = [op for step in drawn for op in step["ops"]]
