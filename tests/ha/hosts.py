@@ -22,6 +22,8 @@ from tests.ha.machines import Machine
 
 # how long things take, in seconds
 BOOT_S, START_S, STOP_S, MIGRATE_S, MIGRATE_PATIENCE_S, HALT_S = 15, 2, 3, 5, 15, 2
+# an agent looks at libvirt once a second
+LOOK_S = 1
 # what was cut or healed has its effect after so long
 SETTLES_S = 10
 
@@ -30,7 +32,8 @@ SETTLES_S = 10
 class Copy:
     """A guest on a host. writes: the epoch that it writes with. trouble: what ails it; resets: so
     often it has reset itself. shut: the storage gave its lease to another host, and lets nothing
-    more of it through, whoever has the lease since: it must be started anew."""
+    more of it through, whoever has the lease since: it must be started anew. seen_from: one that came
+    in is taken for one on its way until libvirt is looked at again."""
 
     epoch: int
     state: str
@@ -41,6 +44,7 @@ class Copy:
     trouble: str = ""
     resets: int = 0
     shut: bool = False
+    seen_from: float = 0
 
 
 class Host(Machine):
@@ -147,7 +151,8 @@ class Host(Machine):
             calls=calls,
             guests={
                 name: GuestThere(
-                    copy.epoch, copy.state, copy.migrated, copy.trouble, resets=copy.resets
+                    copy.epoch, INCOMING if world.time < copy.seen_from else copy.state,
+                    copy.migrated, copy.trouble, resets=copy.resets,
                 )
                 for name, copy in self.copies.items() if name in self.names(calls)
             },
@@ -350,6 +355,7 @@ class Host(Machine):
             return
         del self.copies[name]
         there.state, there.writes = RUNNING, action.epoch
+        there.seen_from = world.time + LOOK_S
         world.leases[name] = (target.name, world.time)
         world.say(target.name, f"guest {name} runs", f"migrated from {self.name}")
 

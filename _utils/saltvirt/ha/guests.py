@@ -265,8 +265,9 @@ class GuestCase:
         return beat is not None and beat.phase in (LEAVING, OVER) and not beat.freeze
 
     def is_left(self) -> bool:
-        beat = self.here
-        if not self.record.run or beat is None or not self._leaving():
+        """Not one on its way: it is gone here before its target says that it runs there."""
+        record, beat = self.record, self.here
+        if not record.run or record.target or beat is None or not self._leaving():
             return False
         if not self.registry.armed:
             return False
