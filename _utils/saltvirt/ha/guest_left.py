@@ -1,0 +1,105 @@
+"""Guests whose host is in doubt, gone, or without its storage."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from saltvirt.ha import safety
+from saltvirt.ha.facts import OVER, RUNNING
+from saltvirt.ha.guest_seen import GuestSeen, unused
+from saltvirt.ha.registry import FENCING, MAINTENANCE, SUSPECTED, UP, GuestRecord
+
+
+class GuestLeft(GuestSeen):
+    """Conditions and changes of the table's rows."""
+
+    def has_lost_its_host(self) -> bool:
+        """Its place is over, or that of one that it left."""
+        if self.record.target and self._is_coming():
+            return False
+        return self.places != self.record.places and not (self.record.run and self.is_held)
+
+    def is_in_doubt(self) -> bool:
+        """A host at which it may run is silent, and no proof is there, or to be expected."""
+        for place in self.places:
+            host = self.registry.host(place.host)
+            if host.state in (SUSPECTED, FENCING) and host.stuck:
+                self.why = f"{place.host} is {host.state}: {host.why}"
+                return True
+        return False
+
+    def awaits_proof(self) -> bool:
+        fencing = [self.registry.host(place.host).state == FENCING for place in self.places]
+        return any(fencing) and not self.is_in_doubt()
+
+    def is_left(self) -> bool:
+        """Not one on its way: it is gone here before its target says that it runs there."""
+        record, beat = self.record, self.here
+        if not record.run or record.target or beat is None or not self._leaving():
+            return False
+        if not self.registry.armed:
+            return False
+        there = beat.guests.get(self.name)
+        moves = beat.live and there is not None and there.state == RUNNING and beat.phase != OVER
+        return not moves
+
+    def has_no_storage(self) -> bool:
+        beat = self.here
+        known = self.registry.armed and self.host.state in (UP, MAINTENANCE)
+        if not self.record.run or beat is None or not known:
+            return False
+        lost = (beat.storage_silent_s or 0) >= self.view.policy.storage_lost_s
+        return lost and bool(self.room.ranked(self.name, [self.record.host])[0])
+
+    def _taker(self) -> str:
+        ranked, _ = self.room.ranked(self.name, [place.host for place in self.places])
+        return ranked[0] if ranked else ""
+
+    def may_ask_for_lease(self) -> bool:
+        if not self.wanted.leased or not self.is_in_doubt() or self.record.taker:
+            return False
+        fencing = [self.registry.host(place.host).state == FENCING for place in self.places]
+        return all(fencing) and bool(self._taker())
+
+    def has_lease(self) -> bool:
+        taker = self.registry.host(self.record.taker)
+        beat = self.beat(self.record.taker, taker.boot)
+        return beat is not None and safety.lease_proves(self.record, self.name, beat)
+
+    # what is changed
+
+    def leave(self, record: GuestRecord) -> GuestRecord:
+        if self.has_lease() and record.taker:
+            return replace(record, host="", run=False, places=(), better=record.taker, taker="")
+        gone = not self.is_held
+        return replace(
+            record,
+            places=self.places,
+            host="" if gone else record.host,
+            last=record.host or record.last,
+            run=record.run and not gone,
+            target="" if gone else record.target,
+            epoch=unused(record) if gone else record.epoch,
+            taker="",
+        )
+
+    def _let_go(self, record: GuestRecord, gentle: bool) -> GuestRecord:
+        return replace(
+            record,
+            host="",
+            run=False,
+            target="",
+            gentle=gentle,
+            last=record.host or record.last,
+            epoch=unused(record),
+        )
+
+    def pull(self, record: GuestRecord) -> GuestRecord:
+        failed = tuple(sorted({*record.failed, record.host}))
+        return self._let_go(replace(record, failed=failed), gentle=False)
+
+    def release(self, record: GuestRecord) -> GuestRecord:
+        return self._let_go(record, gentle=True)
+
+    def ask(self, record: GuestRecord) -> GuestRecord:
+        return replace(record, taker=self._taker())

@@ -1,0 +1,68 @@
+"""Guests that get a place, and run there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+
+from saltvirt.ha import failing, safety
+from saltvirt.ha.facts import RUNNING
+from saltvirt.ha.guest_seen import GuestSeen
+from saltvirt.ha.registry import FENCED, MAINTENANCE, REST, RETURNING, UP, GuestPlace, GuestRecord
+
+
+class GuestPlacing(GuestSeen):
+    """Conditions and changes of the table's rows."""
+
+    def runs(self) -> bool:
+        there, record = self.there, self.record
+        known = self.host.state in (UP, MAINTENANCE)
+        return bool(
+            record.run and known and there is not None and self.is_held
+            and there.state == RUNNING and there.epoch == record.epoch
+            and not failing.obstacle(there)
+        )  # fmt: skip
+
+    def _is_free(self) -> bool:
+        return safety.may_place(replace(self.record, places=self.places)) and self.registry.armed
+
+    @cached_property
+    def choice(self) -> str:
+        """The host that it gets, or nothing; ``why`` says then why not."""
+        record, room = self.record, self.room
+        last = self.registry.host(record.last)
+        if record.last and last.state not in (UP, FENCED) and not record.failed:
+            awaited = last.state in (REST, RETURNING) and not record.better
+            if awaited:
+                self.why = f"it waits for {record.last}: {last.why}"
+                return ""
+        ranked, why = room.ranked(self.name, record.failed)
+        if not ranked and record.failed:
+            ranked, why = room.ranked(self.name)
+        if record.better in ranked:
+            ranked = [record.better]
+        free = [host for host in ranked if not room.is_busy(host)]
+        if not free:
+            self.why = f"{', '.join(ranked)}: as many start as may" if ranked else why
+        return free[0] if free else ""
+
+    def has_room(self) -> bool:
+        unassigned = not self.record.host or not self.record.run
+        return unassigned and self._is_free() and bool(self.choice)
+
+    def has_no_room(self) -> bool:
+        unassigned = not self.record.host or not self.record.run
+        return unassigned and self._is_free() and not self.choice
+
+    # what is changed
+
+    def settle(self, record: GuestRecord) -> GuestRecord:
+        return replace(record, better="", gentle=False, taker="", anew=0)
+
+    def place(self, record: GuestRecord) -> GuestRecord:
+        boot = self.registry.host(self.choice).boot
+        self.room.take(self.name, self.choice)
+        return replace(
+            record, host=self.choice, boot=boot, last=self.choice, run=True, gentle=False,
+            epoch=record.epoch + 1, target="", taker="", places=(GuestPlace(self.choice, boot),),
+        )  # fmt: skip

@@ -1,0 +1,107 @@
+"""A guest as the leader sees it: its host, its copy there, where a copy of it may run still."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from saltvirt.ha import safety
+from saltvirt.ha.facts import ALIVE, LEAVING, OVER, Beat, GuestThere, Pledge
+from saltvirt.ha.registry import MAINTENANCE, UP, GuestPlace, GuestRecord, HostRecord, Registry
+from saltvirt.ha.view import GuestWanted, MasterState, View
+
+if TYPE_CHECKING:
+    from saltvirt.ha.place import Room
+
+
+@dataclass
+class GuestSeen:
+    """One guest, as the leader sees it now. why: the reason that a condition found."""
+
+    name: str
+    record: GuestRecord
+    wanted: GuestWanted
+    registry: Registry
+    state: MasterState
+    view: View
+    room: Room
+    now_s: float
+    why: str = ""
+
+    def beat(self, host: str, boot: int) -> Beat | None:
+        """The last beat of that boot of a host."""
+        arrived = self.view.beats.get(host)
+        return arrived.beat if arrived and arrived.beat.boot == boot else None
+
+    @cached_property
+    def here(self) -> Beat | None:
+        """The last beat of the host that is to have it."""
+        return self.beat(self.record.host, self.record.boot)
+
+    @property
+    def there(self) -> GuestThere | None:
+        """What its host says of it."""
+        return self.here.guests.get(self.name) if self.here else None
+
+    @property
+    def host(self) -> HostRecord:
+        return self.registry.host(self.record.host)
+
+    @cached_property
+    def places(self) -> tuple[GuestPlace, ...]:
+        """Where a copy may run still."""
+        return tuple(place for place in self.record.places if not self._cleared(place))
+
+    def _cleared(self, place: GuestPlace) -> bool:
+        host = self.registry.host(place.host)
+        pledge = self.state.kept.pledges.get(place.host, Pledge())
+        if safety.is_gone(place, host) or safety.boot_proves(place, host.boot):
+            return True
+        if safety.is_over(place, pledge) and not pledge.freeze:
+            return True
+        if self._is_own(place):
+            return False
+        beat = self.beat(place.host, place.boot or host.boot)
+        known = self.registry.version <= self.state.committed
+        return known and beat is not None and safety.is_released(self.record, self.name, beat)
+
+    def _is_own(self, place: GuestPlace) -> bool:
+        """It is to run there, or to come there."""
+        record = self.record
+        if record.target and (place.host, place.boot) == (record.target, record.target_boot):
+            return True
+        return record.run and (place.host, place.boot) == (record.host, record.boot)
+
+    @property
+    def is_held(self) -> bool:
+        """Its host is still one at which it may run."""
+        return any(place.host == self.record.host for place in self.places)
+
+    def _own(self) -> GuestThere | None:
+        """What its host, which is heard, says of the start that it is to have."""
+        there, record = self.there, self.record
+        known = record.run and not record.target and self.host.state in (UP, MAINTENANCE)
+        return there if known and there is not None and there.epoch == record.epoch else None
+
+    def _leaving(self) -> bool:
+        beat = self.here
+        return beat is not None and beat.phase in (LEAVING, OVER) and not beat.freeze
+
+    def _is_coming(self) -> bool:
+        """The target of its migration says that it is there, or on its way."""
+        beat = self.beat(self.record.target, self.record.target_boot)
+        there = beat.guests.get(self.name) if beat else None
+        known = GuestPlace(self.record.target, self.record.target_boot) in self.places
+        return known and there is not None and there.state in ALIVE
+
+    def _wish(self, kind: str) -> str:
+        wish = self.view.wishes.get(self.name)
+        if wish is None or wish.kind != kind or wish.number <= self.record.wish:
+            return ""
+        return wish.host if self.room.usable(wish.host) == "" else ""
+
+
+def unused(record: GuestRecord) -> int:
+    """The last epoch that was given to anybody: a migration has the one after the record's."""
+    return record.epoch + bool(record.target)

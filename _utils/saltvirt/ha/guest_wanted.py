@@ -1,0 +1,86 @@
+"""What a person wants of a guest, and how one that is new becomes known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from saltvirt.ha.facts import ALIVE, Beat, GuestThere
+from saltvirt.ha.guest_seen import GuestSeen, unused
+from saltvirt.ha.registry import FENCED, MAINTENANCE, SUSPECTED, UP, GuestPlace, GuestRecord
+from saltvirt.ha.view import IGNORED, STARTED
+from saltvirt.ha.view import STOPPED as WANTED_STOPPED
+
+
+class GuestAsked(GuestSeen):
+    """Conditions and changes of the table's rows."""
+
+    def is_there(self) -> bool:
+        there = self._first()
+        return there is not None and there.state in ALIVE
+
+    def is_nowhere(self) -> bool:
+        beat = self._first_beat()
+        return not self.wanted.host or (beat is not None and not self.is_there())
+
+    def is_unseen(self) -> bool:
+        known = self.registry.host(self.wanted.host)
+        return known.state in (SUSPECTED, FENCED) and not self.record.last
+
+    def _first_beat(self) -> Beat | None:
+        known = self.registry.host(self.wanted.host)
+        if known.state not in (UP, MAINTENANCE):
+            return None
+        beat = self.beat(self.wanted.host, known.boot)
+        # a host says of a guest whether it is there when it acts by a registry that names it
+        return beat if beat and beat.applied >= self.record.changed > 0 else None
+
+    def _first(self) -> GuestThere | None:
+        beat = self._first_beat()
+        return beat.guests.get(self.name) if beat else None
+
+    def is_ignored(self) -> bool:
+        return self.wanted.wanted == IGNORED
+
+    def is_noticed(self) -> bool:
+        return not self.is_ignored()
+
+    def is_unwanted(self) -> bool:
+        return self.wanted.wanted == WANTED_STOPPED
+
+    def is_wanted(self) -> bool:
+        return self.wanted.wanted == STARTED
+
+    def was_left(self) -> bool:
+        return self.places != self.record.places
+
+    # what is changed
+
+    def adopt(self, record: GuestRecord) -> GuestRecord:
+        boot = self.registry.host(self.wanted.host).boot
+        there = self._first()
+        epoch = there.epoch if there else 0
+        return replace(
+            record, epoch=epoch + 1, host=self.wanted.host, boot=boot, run=True,
+            places=(GuestPlace(self.wanted.host, boot),), last=self.wanted.host,
+        )  # fmt: skip
+
+    def free(self, record: GuestRecord) -> GuestRecord:
+        there = self._first()
+        return replace(record, last=self.wanted.host, places=(), epoch=there.epoch if there else 0)
+
+    def assume(self, record: GuestRecord) -> GuestRecord:
+        host, boot = self.wanted.host, self.registry.host(self.wanted.host).boot
+        return replace(record, places=(GuestPlace(host, boot),), last=host)
+
+    def notice(self, record: GuestRecord) -> GuestRecord:
+        return record
+
+    def halt(self, record: GuestRecord) -> GuestRecord:
+        return replace(
+            record, run=False, gentle=True, target="", places=self.places, epoch=unused(record)
+        )
+
+    def resume(self, record: GuestRecord) -> GuestRecord:
+        return replace(
+            record, host="", run=False, restarts=0, relocates=0, failed=(), places=self.places
+        )
