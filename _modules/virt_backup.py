@@ -15,7 +15,7 @@ saltvirt = saltvirt.fresh()
 from saltvirt import doors, names, places, settings, units
 from saltvirt.backuphost import receive, relay
 from saltvirt.backuphost import show as showing
-from saltvirt.backups import chains
+from saltvirt.backups import chains, policy
 from saltvirt.backups.answers import (
     BackupReader,
     GuestLook,
@@ -245,7 +245,7 @@ def _key(name):
 
 def backup_pull(
     folder, name, ident, host, serving, by="root", mounted=False, bandwidth=None, key=None,
-    reader=None,
+    reader=None, compress=None,
 ):  # fmt: skip
     """
     Read the disks that a hypervisor shows (``virt.backup_begin``), by TLS with the certificate of
@@ -262,6 +262,7 @@ def backup_pull(
     :param key: with which it is encrypted, as for ``virt.backup_plan``
     :param reader: what ``virt.backup_reader`` with ``once`` said here; default: what it says
         without
+    :param compress: ``zstd`` or ``zlib``: how QEMU compresses the disks; default: it does not
 
     :return: a dict: ``ident``, ``stored_bytes`` (the length of its files), ``moved_bytes`` (so much
         was read), ``checkpoints``
@@ -280,7 +281,8 @@ def backup_pull(
     guest = names.there(name)
     limit = None if bandwidth is None else units.parse_count(bandwidth, "bandwidth")
     told = receive.Told(
-        ident, guest, values.text(host, "host"), values.text(by, "by"), limit, _key(key)
+        ident, guest, values.text(host, "host"), values.text(by, "by"), limit, _key(key),
+        policy.compression(compress, key is not None),
     )  # fmt: skip
     library, target = next(iter(saltvirt.__path__)), receive.opened(folder, bool(mounted))
     teller = _backup_teller(guest)

@@ -12,7 +12,7 @@ saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, names
 from saltvirt.backuphost import receive
-from saltvirt.backups import ident
+from saltvirt.backups import ident, policy
 from saltvirt.host import connection
 from saltvirt.spec import values
 
@@ -27,7 +27,8 @@ def __virtual__():
 
 
 def backup(
-    name, folder, whole=False, key=None, mounted=False, bandwidth=None, test=False, **kwargs
+    name, folder, whole=False, key=None, mounted=False, bandwidth=None, compress=None, test=False,
+    **kwargs
 ):
     """
     Back a guest of this host up into a folder of this host. What changed since the last backup
@@ -40,6 +41,7 @@ def backup(
         ``/etc/salt-virt/backup-keys/NAME.key``
     :param mounted: True where the folder has to be a mount point
     :param bandwidth: so many MiB/s are read at most
+    :param compress: ``zstd`` or ``zlib``: how QEMU compresses the disks; default: it does not
     :param test: say how each disk would be read, change nothing
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
@@ -60,6 +62,7 @@ def backup(
         salt hyper1 virt.backup web1 /srv/backups
     """
     connection.require_binding()
+    compress = policy.compression(compress, key is not None)
     look = __salt__["virt.backup_look"](name, **kwargs)
     if not look["disks"]:
         raise errors.InvalidInput(f"{name} has no disk to back up")
@@ -78,7 +81,8 @@ def backup(
     try:
         serving = __salt__["virt.backup_begin"](*mine, plan["disks"], plan["reader"], **kwargs)
         made = __salt__["virt.backup_pull"](
-            folder, *mine, host, serving, bandwidth=bandwidth, reader=plan["reader"], **place
+            folder, *mine, host, serving, bandwidth=bandwidth, reader=plan["reader"],
+            compress=compress, **place
         )  # fmt: skip
     except BaseException:
         with contextlib.suppress(errors.VirtError):

@@ -27,7 +27,7 @@ SECTOR = 512
 # of a write, in sectors: some within a cluster, some over several
 LONGEST = 700
 # a list has one of these, and one that is slow
-OFTEN, SLOW = ("vault", "sealed"), "other"
+OFTEN, SLOW = ("vault", "sealed", "small"), "other"
 
 
 def draw(seed, length=10):

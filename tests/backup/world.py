@@ -14,6 +14,7 @@ from tests.lab.sh import LabError
 
 FOLDERS = {
     "vault": "/srv/backup-vault", "other": "/srv/backup-other", "sealed": "/srv/backup-sealed",
+    "small": "/srv/backup-small",
 }  # fmt: skip
 # target to the key by which it is encrypted; a file of its machine
 KEYS, KEY_FOLDER = {"sealed": "bkr"}, "/etc/salt-virt/backup-keys"
@@ -140,6 +141,7 @@ class World:
         at = {"host": self.target.name}
         targets = {name: {**at, "folder": folder} for name, folder in FOLDERS.items()}
         targets["other"]["bandwidth"] = SLOW_MIB_S
+        targets["small"]["compress"] = "zstd"
         for name, key in KEYS.items():
             targets[name]["key"] = key
             self.lab.exec(self.target.name, f"install -d -m 700 {KEY_FOLDER}; umask 077; "

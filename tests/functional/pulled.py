@@ -23,15 +23,16 @@ HAS_LIBNBD = bool(list(Path("/usr/lib/python3/dist-packages").glob("nbd.py"))) a
 
 
 class Pulled:
-    """The disk, in a folder; its backups are in another."""
+    """The disk, in a folder; its backups are in another. kind: its format."""
 
-    def __init__(self, folder, target):
+    def __init__(self, folder, target, size=SIZE, kind="qcow2"):
+        self.size, self.kind = size, kind
         target.mkdir(mode=0o700, exist_ok=True)
         self.target = targets.Target(str(target))
         self.disk, self._inner = folder / "disk.qcow2", str(folder / "nbd")
         self.reader = own_pair.kept(str(folder / "reader"), "reader")
-        self.now, self.images, self.bitmaps = bytearray(SIZE), {}, {}
-        qemu_img("create", "-q", "-f", "qcow2", str(self.disk), str(SIZE))
+        self.now, self.images, self.bitmaps = bytearray(size), {}, {}
+        qemu_img("create", "-q", "-f", kind, str(self.disk), str(size))
 
     def write(self, offset, data, byte=None):
         """Writes data, or so many bytes of one."""
@@ -46,7 +47,7 @@ class Pulled:
 
     def look(self):
         """What virt.backup_look would say."""
-        disk = LookedDisk("vda", SIZE, "file /srv/web1.qcow2", "qcow2", dict(self.bitmaps))
+        disk = LookedDisk("vda", self.size, "file /srv/web1.qcow2", self.kind, dict(self.bitmaps))
         return GuestLook(UUID, False, (disk,), tuple(self.bitmaps), {}, "web1")
 
     def plan(self, key=None):
@@ -56,7 +57,7 @@ class Pulled:
     @contextlib.contextmanager
     def shown(self, bitmap=None):
         """The port of what is shown, and its authority."""
-        server = daemon.begin([daemon.Shown(str(self.disk), "qcow2", "vda", bitmap)], self._inner)
+        server = daemon.begin([daemon.Shown(str(self.disk), self.kind, "vda", bitmap)], self._inner)
         pair = own_pair.made(HOST, certs.SERVER)
         who = doors.Credentials(
             pair.authority, pair.certificate, pair.key, self.reader.authority
@@ -68,27 +69,28 @@ class Pulled:
             door.end()
             server.end()
 
-    def back_up(self, key=None):
+    def back_up(self, key=None, compress=None):
         """Makes one: its name, and the disk's plan."""
         planned = self.plan(key)
         [plan] = planned.disks
         with self.shown(plan.since) as (port, authority):
             disk = ServedDisk(
-                "vda", SIZE, "file /srv/web1.qcow2", "vda",
+                "vda", self.size, "file /srv/web1.qcow2", "vda",
                 (f"qemu:dirty-bitmap:{plan.since}",) if plan.since else (),
                 plan.parent, plan.reason, chains.checkpoint(planned.ident),
             )  # fmt: skip
             serving = Serving(UUID, HOST, port, "stopped", XML, (disk,), authority)
-            made = self.receive(planned.ident, serving, key)
+            made = self.receive(planned.ident, serving, key, compress=compress)
         for name in self.bitmaps:
             qemu_img("bitmap", "--remove", str(self.disk), name)
-        self.bitmaps = {chains.checkpoint(made.ident): chains.GOOD}
-        qemu_img("bitmap", "--add", str(self.disk), *self.bitmaps)
+        if self.kind == "qcow2":
+            self.bitmaps = {chains.checkpoint(made.ident): chains.GOOD}
+            qemu_img("bitmap", "--add", str(self.disk), *self.bitmaps)
         self.images[made.ident] = bytes(self.now)
         return made.ident, plan
 
-    def receive(self, ident, serving, key=None, tell=lambda said: None):
+    def receive(self, ident, serving, key=None, tell=lambda said: None, compress=None):
         """What virt.backup_pull does."""
-        told = receive.Told(ident, "web1", "hv1", "root", None, key)
+        told = receive.Told(ident, "web1", "hv1", "root", None, key, compress)
         with own_pair.trusting(self.reader, serving.authority, "serving") as folder:
             return receive.receive(LIBRARY, self.target, told, serving, folder, tell)

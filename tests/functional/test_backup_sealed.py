@@ -129,7 +129,7 @@ def test_the_key_is_in_no_argument_and_in_no_file_there(guest, keys, tmp_path, m
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     said = []
     real, told = Pulled.receive, said.append
-    monkeypatch.setattr(Pulled, "receive", lambda *args: real(*args, tell=told))
+    monkeypatch.setattr(Pulled, "receive", lambda *args, **more: real(*args, tell=told, **more))
     guest.back_up("vault")
     assert all(one.wrong is None for one in read_back(guest))
     told = noted.read_text()

@@ -55,6 +55,13 @@ def named(path: str, layers: int, key: Key | None) -> list[str]:
     return ["--object", key.object, "--image-opts", told]
 
 
+def compressing(path: str) -> list[str]:
+    """How a tool is told of a qcow2 that it is to write compressed."""
+    name = path.replace(",", ",,")
+    return ["--image-opts", f"driver=compress,file.driver={record.QCOW2},file.file.driver=file,"
+            f"file.file.filename={name}"]  # fmt: skip
+
+
 def _node(paths: tuple[str, ...]) -> dict[str, Any] | None:
     """What is below, each with its key: QEMU would open it by its name alone, and without."""
     if not paths:

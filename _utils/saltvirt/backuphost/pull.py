@@ -41,7 +41,8 @@ _BEGINS_S, _ENDS_S = 20, 600
 # beside the data: what a file system needs to stay usable, and the qcow2's own tables
 ROOM_BYTES = 64 * 1024**2
 _NOTHING = bytes(PIECE_BYTES)
-_SECTOR = 512
+# of a qcow2: what is compressed is written by whole ones
+_SECTOR, CLUSTER_BYTES = 512, 64 * 1024
 # a host may be silent so long; and so long it may take to tell how much there is
 SILENT_S, LOOKS_S = 300, 3600
 RUN, FOLDERS = f"{places.RUN}/backups", "pull-"
@@ -73,7 +74,7 @@ class PulledDisk(Fact):
 class Pull(Fact):
     """What is to be done. folder: where the files are made. bandwidth_mib_s: so much is read at
     most; None: as fast as it goes. key: with which the files are encrypted. silent_s: the host may
-    be silent so long."""
+    be silent so long. compress: how QEMU compresses them; None: it does not."""
 
     folder: str
     host: str
@@ -83,6 +84,11 @@ class Pull(Fact):
     bandwidth_mib_s: int | None = None
     key: Key | None = None
     silent_s: int = SILENT_S
+    compress: str | None = None
+
+    def compressed(self, disk: PulledDisk) -> str | None:
+        """How a disk is. One whose end is within a cluster is not."""
+        return None if disk.size_bytes % CLUSTER_BYTES else self.compress
 
     @property
     def server(self) -> Server:
@@ -158,8 +164,13 @@ def _amount(job: Pull, disk: PulledDisk, watch: Watch) -> int:
                 f"{disk.target} has {source.get_size()} bytes by now, it had {disk.size_bytes}"
             )
         watch(LOOKS_S)
-        found = exports.extents(source, disk.size_bytes, disk.contexts)
-        return sum(one.length for one in found if one.kind == DATA)
+        return sum(one.length for one in _wanted(job, source, disk) if one.kind == DATA)
+
+
+def _wanted(job: Pull, source: Any, disk: PulledDisk) -> Iterator[Extent]:
+    """What of a disk is to be read."""
+    found = exports.extents(source, disk.size_bytes, disk.contexts)
+    return _clusters(found) if job.compressed(disk) else found
 
 
 def _room(folder: str, wanted: int) -> None:
@@ -186,17 +197,19 @@ def _disk(job: Pull, disk: PulledDisk, progress: _Progress) -> Written:
     path = os.path.join(job.folder, record.disk_file(disk.target))
     key = job.key
     progress.watch(0)
-    _create(path, disk, key)
+    compressed = job.compressed(disk)
+    _create(path, disk, key, compressed)
     named = layers.named(path, disk.layers, key)
     digest = hashlib.sha256()
     with open(os.path.join(job.folder, record.pieces_file(disk.target)), "wb") as told:
-        with _served(path, named) as sinks, contextlib.ExitStack() as stack:
+        writing = layers.compressing(path) if compressed else named
+        with _served(path, writing) as sinks, contextlib.ExitStack() as stack:
             sources = [stack.enter_context(_connected(job.server, disk)) for _ in range(READERS)]
             progress.watch(job.silent_s)
             digests = key.digests() if key else None
             copy = _Copy(sources, sinks, disk.backing is not None, digests)
             moved = 0
-            for piece, read in copy.all(disk):
+            for piece, read in copy.all(_wanted(job, sources[0], disk)):
                 told.write(piece.line)
                 digest.update(piece.line)
                 moved += read
@@ -220,14 +233,13 @@ class _Copy:
         self._free, self._overlay = deque(zip(sources, sinks, strict=True)), overlay
         self._key = key
 
-    def all(self, disk: PulledDisk) -> Iterator[tuple[pieces.Piece, int]]:
-        """The pieces of the disk in their order, each with how much of it was read, when it is
-        written."""
-        first, _ = self._free[0]
+    def all(self, wanted: Iterable[Extent]) -> Iterator[tuple[pieces.Piece, int]]:
+        """The pieces of a disk in their order, each with how much of it was read, when it is
+        written. wanted: by the first of the sources."""
         waiting: deque[Future[tuple[pieces.Piece, int]]] = deque()
         with ThreadPoolExecutor(READERS) as pool:
             try:
-                for extent in _cut(exports.extents(first, disk.size_bytes, disk.contexts)):
+                for extent in _cut(wanted):
                     waiting.append(pool.submit(self._one, extent))
                     if len(waiting) >= _AHEAD:
                         yield waiting.popleft().result()
@@ -280,6 +292,35 @@ def _cut(found: Iterable[Extent]) -> Iterator[Extent]:
             at = end
 
 
+def _clusters(found: Iterable[Extent]) -> Iterator[Extent]:
+    """Whole clusters: one that is told of in part is data."""
+    told = 0
+    for one in found:
+        begin = max(told, one.offset)
+        if begin >= one.end:
+            continue
+        first, last = _down(begin), _down(one.end)
+        told = _up(one.end)
+        if one.kind == DATA:
+            yield Extent(first, told - first, DATA)
+            continue
+        if first < begin:
+            yield Extent(first, CLUSTER_BYTES, DATA)
+            first += CLUSTER_BYTES
+        if first < last:
+            yield Extent(first, last - first, one.kind)
+        if max(first, last) < told:
+            yield Extent(last, CLUSTER_BYTES, DATA)
+
+
+def _down(offset: int) -> int:
+    return offset // CLUSTER_BYTES * CLUSTER_BYTES
+
+
+def _up(offset: int) -> int:
+    return -(-offset // CLUSTER_BYTES) * CLUSTER_BYTES
+
+
 @contextlib.contextmanager
 def _served(path: str, named: list[str]) -> Iterator[list[Any]]:
     """Connections to a qemu-nbd that writes to a qcow2; when the block ends, it has ended, too."""
@@ -324,8 +365,10 @@ def _begun(argv: list[str]) -> subprocess.Popen[bytes]:
         raise tools.missing(argv[0]) from exc
 
 
-def _create(path: str, disk: PulledDisk, key: Key | None) -> None:
+def _create(path: str, disk: PulledDisk, key: Key | None, compressed: str | None = None) -> None:
     argv = ["qemu-img", "create", "-q", "-f", "qcow2"]
+    if compressed:
+        argv += ["-o", f"compression_type={compressed}"]
     if key:
         # what it stands on is not opened, for that needs the key, too: its name and size are known
         how = f"encrypt.format={keyfile.LUKS},encrypt.key-secret={keyfile.ID},{_QUICK}"

@@ -94,7 +94,8 @@ def now() -> str:
 @dataclass(frozen=True)
 class Told:
     """What the master says of a backup: what it is called, of which guest on which host, who asked
-    for it, how fast it may be read, and the name of the key with which it is encrypted."""
+    for it, how fast it may be read, the name of the key with which it is encrypted, and how it is
+    compressed."""
 
     ident: str
     guest: str
@@ -102,6 +103,7 @@ class Told:
     by: str
     bandwidth_mib_s: int | None = None
     key: str | None = None
+    compress: str | None = None
 
 
 def receive(
@@ -115,8 +117,7 @@ def receive(
     _refuse_odd(backup, serving)
     with target.making(serving.uuid, backup.ident) as new:
         key = None if backup.key is None else keyfile.named(backup.key)
-        limit = backup.bandwidth_mib_s
-        written = _pulled(library, new, serving, certificates, tell, limit, key)
+        written = _pulled(library, new, serving, certificates, tell, backup, key)
         told = Record(
             ident=backup.ident, guest=backup.guest, uuid=serving.uuid, when=now(), by=backup.by,
             host=backup.host,
@@ -166,7 +167,7 @@ def _pulled(
     serving: Serving,
     certificates: str,
     tell: Tell,
-    bandwidth_mib_s: int | None,
+    backup: Told,
     key: Key | None,
 ) -> dict[str, pull.Written]:
     """Disk to what was written of it."""
@@ -180,7 +181,8 @@ def _pulled(
         for one in serving.disks
     )  # fmt: skip
     where = (new.path, serving.host, serving.port, certificates)
-    job = pull.Pull(*where, disks, bandwidth_mib_s, key, pull.SILENT_S)
+    limit, compress = backup.bandwidth_mib_s, backup.compress
+    job = pull.Pull(*where, disks, limit, key, pull.SILENT_S, compress)
     done = _run([PYTHON, program.kept(library, MODULE, locks.private(places.RUN))], job, tell)
     found = [pull.Written.from_answer(one, "the reading program") for one in done]
     return {one.target: one for one in found}

@@ -173,7 +173,7 @@ class Backup:
             "ident": found.plan.ident,
             "host": found.host, "serving": serving, "by": self.by,
             "bandwidth": target.bandwidth_mib_s, "key": target.key,
-            "reader": reader,
+            "reader": reader, "compress": target.compress,
         }  # fmt: skip
         watch = (f"salt/virt/backup/{self.name}/", self._watch)
         said = self.fleet.one(found.machine, "virt.backup_pull", asked, long=True, watch=watch)

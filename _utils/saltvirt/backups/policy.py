@@ -17,7 +17,10 @@ MOST_CHAIN = 100
 MOST_KEPT = 10_000
 _NAME = re.compile("[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _KEY = re.compile("[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
-_TARGET_KEYS = ("host", "folder", "mounted", "retention", "chain", "at_once", "bandwidth", "key")
+_TARGET_KEYS = ("host", "folder", "mounted", "retention", "chain", "at_once", "bandwidth", "key",
+                "compress")  # fmt: skip
+# of a qcow2, as QEMU calls them
+COMPRESSIONS = ("zstd", "zlib")
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,8 @@ class TargetPolicy:
     nothing is written below it while its file system is missing. chain: so many backups at most
     stand on each other. at_once: so many backups at most are written there at a time.
     bandwidth_mib_s: of one backup; None: as fast as it goes. key: the name of that with which its
-    machine encrypts the disks; None: it does not.
+    machine encrypts the disks; None: it does not. compress: how it compresses them, one of
+    COMPRESSIONS; None: it does not.
     """
 
     name: str
@@ -41,6 +45,7 @@ class TargetPolicy:
     at_once: int = 4
     bandwidth_mib_s: int | None = None
     key: str | None = None
+    compress: str | None = None
 
     def machine(self, host: str) -> str:
         """The minion that writes the backups of a hypervisor's guests there."""
@@ -118,6 +123,9 @@ def _target(name: object, told: object, common: Mapping[str, Any]) -> TargetPoli
         at_once=settings.integer(get, f"{where}:at_once", common["at_once"]),
         bandwidth_mib_s=settings.integer(get, f"{where}:bandwidth", common["bandwidth"]),
         key=_key(get, where),
+        compress=compression(
+            told.get("compress"), told.get("key") is not None, f"virt:{where}:compress"
+        ),
     )
 
 
@@ -132,6 +140,18 @@ def _key(get: Get, where: str) -> str | None:
             f"virt:{where}:key needs host: without one each hypervisor would have to keep the key"
         )
     return name
+
+
+def compression(told: object, sealed: bool, where: str = "compress") -> str | None:
+    """How the disks of backups are to be compressed; None: not. sealed: they are encrypted. where:
+    what was told so. Raises InvalidInput."""
+    if told is None:
+        return None
+    if not isinstance(told, str) or told not in COMPRESSIONS:
+        raise InvalidInput(f"{where}: {units.shown(told)} is not one of {', '.join(COMPRESSIONS)}")
+    if sealed:
+        raise InvalidInput(f"{where}: QEMU compresses no disk that it encrypts: leave key out")
+    return told
 
 
 def retention(told: object) -> Retention:

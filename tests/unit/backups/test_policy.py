@@ -37,6 +37,11 @@ def test_what_a_target_does_not_say_is_common():
     assert offsite.machine("hv1") == "hv1"
 
 
+def test_what_is_compressed_where():
+    found = read(targets={"vault": {**VAULT, "compress": "zstd"}, "other": VAULT})
+    assert (found.target("vault").compress, found.target("other").compress) == ("zstd", None)
+
+
 def test_the_target_that_is_meant():
     assert read(targets={"vault": VAULT}).target().name == "vault"
     both = {"vault": VAULT, "other": VAULT}
@@ -62,6 +67,11 @@ def test_the_target_that_is_meant():
         ({"targets": {"v": {**VAULT, "chain": 0}}}, "targets:v:chain must be a whole number from"),
         ({"targets": {"v": {**VAULT, "host": ["x"]}}}, "targets:v:host must be a text of one line"),
         ({"targets": {"v": {**VAULT, "retention": 3}}}, "targets:v:retention must be a mapping"),
+        ({"targets": {"v": {**VAULT, "compress": "lz4"}}},
+         "targets:v:compress: 'lz4' is not one of zstd, zlib"),
+        ({"targets": {"v": {**VAULT, "compress": True}}}, "compress: True is not one of zstd, zli"),
+        ({"targets": {"v": {**VAULT, "compress": "zstd", "key": "vault"}}},
+         "targets:v:compress: QEMU compresses no disk that it encrypts: leave key out"),
         ({"retention": {"dayly": 3}}, "virt:backup:retention: unknown setting 'dayly'; known: la"),
         ({"retention": {"daily": -1}}, "virt:backup:retention:daily must be a whole number from 0"),
         ({"retention": {"daily": "7"}}, "virt:backup:retention:daily must be a whole number"),

@@ -65,6 +65,36 @@ def test_a_server_that_does_not_tell_of_a_bitmap_is_an_error():
         list(exports.extents(told, 4 * BLOCK, (FIRST,)))
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_what_is_compressed_is_read_by_whole_clusters_and_each_once(seed):
+    """A cluster of which anything is data, or which is told of in part, is data; no byte that was
+    told of is missing, and none of another cluster is there."""
+    chance, cluster, block = random.Random(seed), pull.CLUSTER_BYTES, pull.CLUSTER_BYTES // 4
+    kinds = [chance.choice([DATA, DATA, ZEROS, None]) for _ in range(chance.randrange(4, 90, 4))]
+    given = [Extent(n * block, block, kind) for n, kind in enumerate(kinds) if kind]
+    found, end = {}, 0
+    for one in pull._clusters(merged(given)):
+        assert one.offset >= end and one.length > 0
+        assert one.offset % cluster == one.length % cluster == 0
+        end = one.end
+        found |= dict.fromkeys(range(one.offset // cluster, one.end // cluster), one.kind)
+    fours = {n: set(kinds[4 * n : 4 * n + 4]) for n in range(len(kinds) // 4)}
+    wanted = {n: ZEROS if told == {ZEROS} else DATA for n, told in fours.items() if told != {None}}
+    assert found == wanted
+
+
+def merged(extents):
+    """Those of a kind that touch are one, as a server tells of them."""
+    found = []
+    for one in extents:
+        last = found[-1] if found else None
+        if last and (last.end, last.kind) == (one.offset, one.kind):
+            found[-1] = Extent(last.offset, last.length + one.length, one.kind)
+        else:
+            found.append(one)
+    return found
+
+
 def test_data_is_cut_at_the_grid_and_zeros_are_not():
     grid = pull.PIECE_BYTES
     given = [Extent(grid - 512, 2 * grid, DATA), Extent(5 * grid, 9 * grid, ZEROS)]
@@ -95,15 +125,13 @@ class Disk:
 
 
 @pytest.mark.parametrize("overlay", [False, True])
-def test_zeros_are_written_where_something_is_below(overlay, monkeypatch):
+def test_zeros_are_written_where_something_is_below(overlay):
     """Also data that is nothing but zeros."""
     size = 3 * pull.PIECE_BYTES
     source, sink = Disk(size), Disk(size)
     source.held[pull.PIECE_BYTES : 2 * pull.PIECE_BYTES] = bytes(pull.PIECE_BYTES)
     kinds = [Extent(0, 2 * pull.PIECE_BYTES, DATA), Extent(2 * pull.PIECE_BYTES, 4096, ZEROS)]
-    monkeypatch.setattr(exports, "extents", lambda *_args: iter(kinds))
-    disk = pull.PulledDisk("vda", "vda", size)
-    found = list(pull._Copy([source] * pull.READERS, [sink] * pull.READERS, overlay).all(disk))
+    found = list(pull._Copy([source] * pull.READERS, [sink] * pull.READERS, overlay).all(kinds))
     assert [(one.offset_bytes, one.length_bytes, one.sha256 == "zero") for one, _ in found] == [
         (0, pull.PIECE_BYTES, False),
         (pull.PIECE_BYTES, pull.PIECE_BYTES, True),
