@@ -27,8 +27,15 @@ def __virtual__():
 
 
 def backup(
-    name, folder, whole=False, key=None, mounted=False, bandwidth=None, compress=None, test=False,
-    **kwargs
+    name,
+    folder,
+    whole=False,
+    key=None,
+    mounted=False,
+    bandwidth=None,
+    compress=None,
+    test=False,
+    **kwargs,
 ):
     """
     Back a guest of this host up into a folder of this host. What changed since the last backup
