@@ -39,6 +39,7 @@ DELETION = {
     "backups.retention": (),
     "backups.stock": (),
     "backups.chains": (),
+    "host.domain.aside": ("test_aside",),
     "host.domain.purge": ("test_purge_plan", "test_shared", "test_still_needed"),
     "host.domain.removal": ("test_removal", "test_still_needed"),
     "host.migration.confirm": ("test_confirm", "test_migrate_ends"),

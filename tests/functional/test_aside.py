@@ -1,0 +1,72 @@
+"""What a host keeps of a guest whose place a backup took: a file that a crash leaves whole, and one
+that is damaged is named, never passed over."""
+
+import json
+import os
+import stat
+
+import pytest
+
+pytest.importorskip("libvirt")
+
+from saltvirt import errors
+from saltvirt.host.domain import aside
+
+DEFINITION = "<domain><name>web1</name></domain>"
+KEPT = aside.Aside("u1", "web1", "000001-x", DEFINITION, ("/i/new.qcow2",))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    found = tmp_path / "state/aside"
+    monkeypatch.setattr(aside, "FOLDER", str(found))
+    return found
+
+
+def test_what_is_kept_is_there_until_it_is_forgotten(folder):
+    other = aside.Aside("u2", "db1", "000002-x", DEFINITION, ())
+    assert [*aside.every()] == []
+    aside.keep(KEPT)
+    aside.keep(other)
+    assert aside.of("u1") == KEPT
+    assert aside.of("u1").tree.findtext("name") == "web1"
+    assert [*aside.every()] == [KEPT, other]
+    aside.forget("u1")
+    assert aside.of("u1") is None
+    assert [*aside.every()] == [other]
+    aside.forget("u1")
+
+
+def test_what_is_secret_in_it_is_roots_alone(folder):
+    aside.keep(KEPT)
+    [file] = folder.iterdir()
+    assert [stat.S_IMODE(os.stat(path).st_mode) for path in (folder, file)] == [0o700, 0o600]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "it is not JSON"),
+        ('{"uuid": "u1"}', "name"),
+        (KEPT.to_answer() | {"definition": "<domain>"}, "no element found"),
+        (KEPT.to_answer() | {"definition": "<network/>"}, "it has no definition of a guest"),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_what_to_do(folder, text, why):
+    aside.keep(KEPT)
+    text = text if isinstance(text, str) else json.dumps(text)
+    (folder / "u1.json").write_text(text)
+    for ask in (lambda: aside.of("u1"), lambda: [*aside.every()]):
+        with pytest.raises(errors.OperationFailed) as failed:
+            ask()
+        told = failed.value.text
+        assert told.startswith(f"{folder}/u1.json cannot be read: ")
+        assert why in told and told.endswith(
+            "; it says how a guest was before a backup took its place: put it right, or away"
+        )
+
+
+def test_one_that_goes_meanwhile_is_not_among_them(folder, monkeypatch):
+    aside.keep(KEPT)
+    monkeypatch.setattr(aside.move_journal, "names", lambda _folder: ["gone", "u1"])
+    assert [*aside.every()] == [KEPT]
