@@ -1,0 +1,139 @@
+"""Who has deployed which guest, as the master writes it down: files of its own."""
+
+import json
+import os
+import stat
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.operations import owners
+from saltvirt.operations.owners import Making, Owner
+from tests.clock import Clock
+
+ID = str(uuid.UUID(int=1))
+ONE = Making("bob", 2, 1024, 4096)
+
+
+@pytest.fixture
+def opts(tmp_path):
+    return {"pki_dir": str(tmp_path / "pki"), "cachedir": str(tmp_path / "cache"),
+            "virt": {"queue_timeout": 1}}  # fmt: skip
+
+
+def handles():
+    return sorted(os.listdir("/proc/self/fd"))
+
+
+def test_an_owner_and_labels_are_each_written_beside_the_other(opts):
+    owners.give(opts, ID, "web1", "bob")
+    owners.label(opts, ID, "web2", ("test",))
+    assert owners.of(opts, ID) == Owner("web2", "bob", ("test",))
+    owners.give(opts, ID, "web3", "anna")
+    assert owners.of(opts, ID.upper()) == Owner("web3", "anna", ("test",))
+    assert owners.of(opts, str(uuid.UUID(int=2))) == Owner("")
+
+
+def test_what_says_nothing_is_no_file(opts):
+    file = Path(opts["pki_dir"], "virtowners", ID)
+    owners.give(opts, ID, "web1", "bob")
+    owners.label(opts, ID, "web1", ("test",))
+    owners.give(opts, ID, "web1", None)
+    assert owners.of(opts, ID) == Owner("web1", None, ("test",))
+    owners.label(opts, ID, "web1", ())
+    assert not file.exists()
+    owners.label(opts, ID, "web1", ())
+    assert owners.of(opts, ID) == Owner("")
+
+
+@pytest.mark.parametrize("wrong", ["../x", "", "web1"])
+def test_what_is_no_uuid_is_nobodys_and_is_not_written(opts, wrong):
+    assert owners.of(opts, wrong) == Owner("")
+    with pytest.raises(errors.OperationFailed, match="web1 has no UUID that can be written down"):
+        owners.give(opts, wrong, "web1", "bob")
+    assert not Path(opts["pki_dir"]).exists()
+
+
+@pytest.mark.parametrize("text", ["{", "[" * 100_000, '{"guest": 7}', "[]"])
+def test_a_damaged_file_is_named_and_overwritten_by_nobody(opts, text):
+    owners.give(opts, ID, "web1", "bob")
+    file = Path(opts["pki_dir"], "virtowners", ID)
+    file.write_text(text)
+    with pytest.raises(errors.BadAnswer, match=f"{file}"):
+        owners.give(opts, ID, "web1", "anna")
+    assert file.read_text() == text
+
+
+def test_of_two_looks_one_waits_and_the_lock_is_let_go(opts, monkeypatch):
+    monkeypatch.setattr(owners.held, "time", Clock(time.time()))
+    before, told = handles(), "a look at what users have"
+    for _ in range(2):
+        with owners.one_at_a_time(opts):
+            with (
+                pytest.raises(errors.OperationFailed, match=told), owners.one_at_a_time(opts),
+            ):  # fmt: skip
+                raise AssertionError
+            assert handles() != before
+        assert handles() == before
+    [folder] = Path(opts["cachedir"], "virt").iterdir()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_what_is_being_made_counts_until_it_ends(opts):
+    before, folder = handles(), owners._making(opts)
+    assert owners.being_made(opts) == {}
+    assert owners.maker(opts, "web1") is None
+    with owners.making(opts, {"web1": ONE, "web2": ONE}):
+        assert owners.being_made(opts) == {"web1": ONE, "web2": ONE}
+        assert owners.maker(opts, "web1") == "bob"
+        (folder / "web2").unlink()
+    assert (os.listdir(folder), handles()) == ([], before)
+    assert owners.being_made(opts) == {}
+
+
+def test_what_ended_badly_counts_no_more_and_its_maker_is_known_until_the_next_look(opts):
+    with pytest.raises(ZeroDivisionError), owners.making(opts, {"web1": ONE}):
+        raise ZeroDivisionError
+    folder = owners._making(opts)
+    assert os.listdir(folder) == []
+    (folder / "web1").write_text(json.dumps(ONE.to_answer()))
+    assert owners.maker(opts, "web1") == "bob"
+    with owners.making(opts, {"web2": ONE}):
+        assert owners.being_made(opts) == {"web2": ONE}
+        assert os.listdir(folder) == ["web2"]
+    assert owners.maker(opts, "web1") is None
+
+
+def test_what_goes_meanwhile_is_no_error(opts, monkeypatch):
+    """Its process has ended between two questions."""
+    folder = owners._making(opts)
+    with owners.making(opts, {"web1": ONE, "web2": ONE}):
+        taken = owners.held.is_taken
+
+        def gone(path):
+            found = taken(path)
+            path.unlink()
+            return found and path.name == "web1"
+
+        monkeypatch.setattr(owners.held, "is_taken", gone)
+        assert owners.being_made(opts) == {}
+    assert os.listdir(folder) == []
+
+
+@pytest.mark.parametrize("name", ["../../../pki/virtowners/x", "", "a b"])
+def test_what_is_no_name_has_no_maker(opts, name):
+    owners.give(opts, ID, "x", "bob")
+    assert owners.maker(opts, name) is None
+
+
+@pytest.mark.parametrize("text", ["{", '{"owner": 7}', "[]"])
+def test_of_what_is_damaged_the_maker_is_not_known(opts, text):
+    folder = owners._making(opts)
+    folder.mkdir(parents=True)
+    (folder / "web1").write_text(text)
+    assert owners.maker(opts, "web1") is None
