@@ -9,7 +9,7 @@ from saltvirt import errors
 from saltvirt.fleet import authorization
 from saltvirt.fleet.answer import Answer, down, lost
 from saltvirt.fleet.pillars import Pillars
-from saltvirt.operations import away, begun, find, hints, lock, unique
+from saltvirt.operations import away, begun, find, hints, keepers, lock, unique
 from saltvirt.operations.identity import Clone, Rename
 from tests.functional.test_keys import events, opts, pairs, store  # noqa: F401
 from tests.functional.test_trust import Host, cloud  # noqa: F401
@@ -113,6 +113,27 @@ def test_a_guest_that_is_nowhere_and_a_name_that_is_none_are_refused(named, repo
             verb(named, report, "db1", new).run()
     with pytest.raises(errors.InvalidInput, match="db1 is its name already"):
         verb(named, report, "db1", "db1").run()
+    assert named.guests == {"db1": "shutdown"}
+    assert mine(named, verb.function) == []
+
+
+@pytest.mark.parametrize("verb", [Rename, Clone])
+def test_all_that_is_wrong_with_both_names_is_said(named, report, verb):
+    assert len(verb(named, report, "../x", "../y").check().reasons) == 2
+    keepers.keep(named.opts, {"db1": "somebody", "web1": "somebody"})
+    with lock.guest(named.opts, "db1", "x"), lock.guest(named.opts, "web1", "y"):
+        told = verb(named, report, "db1", "web1").check().reasons
+    assert [why.split(", process")[0] for why in told[:2]] == ["db1: x", "web1: y"]
+    assert [why.split(" by")[0] for why in told[2:]] == ["db1 is kept", "web1 is kept"]
+    assert mine(named, verb.function) == []
+
+
+@pytest.mark.parametrize("verb", [Rename, Clone])
+@pytest.mark.parametrize("kept", ["db1", "web1"])
+def test_a_guest_that_is_kept_and_a_name_of_one_are_left_alone(named, report, verb, kept):
+    keepers.keep(named.opts, {kept: "somebody"})
+    with pytest.raises(errors.OperationFailed, match=f"{kept} is kept by somebody"):
+        verb(named, report, "db1", "web1").run()
     assert named.guests == {"db1": "shutdown"}
     assert mine(named, verb.function) == []
 

@@ -14,6 +14,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.operations import owners
 from saltvirt.operations.owners import Making, Owner
+from saltvirt.rights.grants import Amount
 from tests.clock import Clock
 
 ID = str(uuid.UUID(int=1))
@@ -91,6 +92,7 @@ def test_what_is_being_made_counts_until_it_ends(opts):
     with owners.making(opts, {"web1": ONE, "web2": ONE}):
         assert owners.being_made(opts) == {"web1": ONE, "web2": ONE}
         assert owners.maker(opts, "web1") == "bob"
+        assert owners.being_made(opts)["web1"].amount() == Amount(1, 2, 1024, 4096)
         (folder / "web2").unlink()
     assert (os.listdir(folder), handles()) == ([], before)
     assert owners.being_made(opts) == {}

@@ -149,10 +149,10 @@ def being_made(opts: held.Opts) -> dict[str, Making]:
         names = sorted(os.listdir(folder))
     for name in names:
         path = folder / name
-        if not held.is_taken(path):  # its process has died
-            path.unlink(missing_ok=True)
-            continue
         with contextlib.suppress(FileNotFoundError):
-            data: Any = json.loads(path.read_text(encoding="utf-8"))
-            found[name] = Making.from_answer(data, str(path))
+            if held.is_taken(path):
+                data: Any = json.loads(path.read_text(encoding="utf-8"))
+                found[name] = Making.from_answer(data, str(path))
+            else:  # its process has died
+                path.unlink()
     return found
