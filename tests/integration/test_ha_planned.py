@@ -1,5 +1,5 @@
-"""High availability and what is no failure: a host that systemd shuts down, an agent that is
-stopped."""
+"""High availability and what is no failure: a host that systemd shuts down or boots again, an agent
+that is stopped."""
 
 import json
 import time
@@ -7,6 +7,7 @@ import time
 import pytest
 
 from tests.integration.ha import HaCloud
+from tests.integration.migration import counter
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
@@ -21,6 +22,7 @@ MISSED_S = 40
 def cloud(ha_lab):
     found = HaCloud(ha_lab)
     found.set_up(SETTINGS)
+    counter.install(ha_lab)  # the formula: guests migrate over TLS
     found.well()
     found.started("hv1", NAME)
     given = ha_lab.run("virt.ha_enable", NAME)
@@ -42,14 +44,30 @@ def host(cloud):
     assert fences(cloud) == before
 
 
+def journal(cloud):
+    """All that was decided and done."""
+    found = cloud.lab.exec("master", "cat /var/cache/salt/master/virt/ha/journal.jsonl").stdout
+    return [*map(json.loads, found.splitlines())]
+
+
 def fences(cloud):
     """What the journal has of fences."""
-    journal = cloud.lab.exec("master", "cat /var/cache/salt/master/virt/ha/journal.jsonl").stdout
-    return [one for one in map(json.loads, journal.splitlines()) if one["what"] == "fence"]
+    return [one for one in journal(cloud) if one["what"] == "fence"]
 
 
-def goes_down(cloud, host):
-    cloud.lab.exec(host, "systemctl --no-block poweroff")
+def reasons(cloud, before):
+    """Why the guest changed its state since the journal was so long."""
+    return [one["why"] for one in journal(cloud)[before:] if one["what"] == "guest"]
+
+
+def began(cloud, host):
+    """How the guest that runs there came to be there, as libvirt has it."""
+    return cloud.lab.exec(host, f"virsh domstate --reason {NAME}").stdout.strip()
+
+
+def goes_down(cloud, host, verb="poweroff"):
+    """What runs a machine of the lab ends, too, where the machine boots again."""
+    cloud.lab.exec(host, f"systemctl --no-block {verb}")
     cloud.lab.wait(lambda: not cloud.is_on(host), f"{host} is off", DOWN_S)
 
 
@@ -63,6 +81,18 @@ def test_the_guest_of_a_host_that_is_shut_down_is_started_elsewhere(cloud, host)
         "suspected",
         "no guest of high availability runs there",
     )
+
+
+def test_the_guest_of_a_host_that_boots_again_waits_for_it(cloud, host):
+    """By default."""
+    before = len(journal(cloud))
+    goes_down(cloud, host, "reboot")
+    assert cloud.where(NAME) == []
+    cloud.back(host)
+    cloud.lab.wait(lambda: cloud.runs(NAME) == [host], f"{NAME} is back", 60)
+    cloud.well()
+    assert began(cloud, host) == "running (booted)"
+    assert "its host shuts down" not in reasons(cloud, before)
 
 
 def test_a_host_whose_agent_was_stopped_in_order_is_not_fenced_however_silent(cloud, host):
@@ -86,3 +116,18 @@ def test_it_waits_for_its_host_where_that_is_wanted(cloud, host):
     assert cloud.where(NAME) == []
     cloud.back(host)
     cloud.lab.wait(lambda: cloud.runs(NAME) == [host], f"{NAME} is back", 60)
+
+
+def test_it_moves_live_first_where_that_is_wanted(cloud, host):
+    """And back, live, when its host is there again."""
+    cloud.configure({**SETTINGS, "shutdown_policy": "migrate", "shutdown_wait_s": 90})
+    cloud.well()
+    before = len(journal(cloud))
+    goes_down(cloud, host)
+    cloud.lab.wait(lambda: "it has migrated" in reasons(cloud, before), "it has migrated", 30)
+    [there] = cloud.runs(NAME)
+    assert (there != host, began(cloud, there)) == (True, "running (migrated)")
+    assert "its host shuts down" not in reasons(cloud, before)
+    cloud.back(host)
+    cloud.lab.wait(lambda: reasons(cloud, before).count("it has migrated") == 2, "it is back", 120)
+    assert (cloud.runs(NAME), began(cloud, host)) == ([host], "running (migrated)")

@@ -7,6 +7,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,6 +24,7 @@ from saltvirt.haagent import (
     inbox,
     kept,
     memory,
+    moves,
     pools,
     settings,
     shelf,
@@ -1007,3 +1009,20 @@ def test_a_definition_outlives_the_agent_and_goes_with_its_guest(tmp_path):
     Definitions(folder, ["web1"])
     assert os.listdir(folder) == ["web1.xml"]
     assert os.stat(f"{folder}/web1.xml").st_mode & 0o777 == 0o600
+
+
+def test_masters_learn_why_a_guest_did_not_migrate(tmp_path):
+    """Its target never says that it takes it."""
+    copies = Copies(str(tmp_path / "guests.json"), "a", 0)
+    copies.put("web1", Copy(4, facts.RUNNING))
+    told, asked, now = [], [], [0.0]
+    one = moves.Moves(
+        SimpleNamespace(copies=copies), lambda: now[0], lambda *words: asked.append(words),
+        str, lambda *words: told.append(words),
+    )  # fmt: skip
+    one.send("web1", 5, "hv2")
+    assert (asked, told) == ([("hv2", "web1", 5)], [])
+    now[0] = moves.PATIENCE_S + 1
+    one.send("web1", 5, "hv2")
+    assert told == [("web1", "hv2", "its target does not take it")]
+    assert copies.get("web1").migrated == 5

@@ -36,7 +36,8 @@ class Move:
 
 
 class Moves:
-    """ask: called with the target's name, the guest's and the epoch. uri: of a host's libvirt."""
+    """ask: called with the target's name, the guest's and the epoch. uri: of a host's libvirt.
+    tell: called with the guest's name, the target's and the reason when it did not go."""
 
     def __init__(
         self,
@@ -44,8 +45,10 @@ class Moves:
         clock: Callable[[], float],
         ask: Callable[[str, str, int], None],
         uri: Callable[[str], str],
+        tell: Callable[[str, str, str], None],
     ) -> None:
         self._guests, self._clock, self._ask, self._uri = guests, clock, ask, uri
+        self._tell = tell
         self._moves: dict[str, Move] = {}
 
     @property
@@ -101,6 +104,7 @@ class Moves:
         copy = self._copies.get(name)
         if copy is not None and copy.state == RUNNING:
             self._copies.change(name, copy.since_s, migrated=move.epoch)
+        self._tell(name, move.host, why)
 
     # to here
 

@@ -71,7 +71,9 @@ class Service:
         kept = Definitions(f"{settings.state}/definitions", self.known())
         self.guests = Guests(where, self.copies, kept, clock, self.policy.stable_s)
         self.guests.on_definition = self.tell_definition
-        self.moves = Moves(self.guests, clock, self.ask, lambda host: f"qemu+tls://{host}/system")
+        self.moves = Moves(
+            self.guests, clock, self.ask, lambda host: f"qemu+tls://{host}/system", self.tell_stayed
+        )
         self.inbox = Inbox(settings.masters, clock, self.wake.set)
         self.fencing = Fencing(
             settings.host, lambda: self.inbox.calls, clock, self.policy.suspect_s, self.tell_fenced
@@ -318,7 +320,14 @@ class Service:
         """For the log, and the masters' journal."""
         words = " ".join(one for one in (action.kind, action.guest, action.host) if one)
         log.info("%s: %s", words, action.why)
-        body = {"at": time.time(), "action": words, "guest": action.guest, "why": action.why}
+        self._tell_journal(words, action.guest, action.why)
+
+    def tell_stayed(self, guest: str, host: str, why: str) -> None:
+        """A guest that did not go to a host: libvirt's words are for a person on the master."""
+        self._tell_journal(f"no migration of {guest} to {host}", guest, why)
+
+    def _tell_journal(self, action: str, guest: str, why: str) -> None:
+        body = {"at": time.time(), "action": action, "guest": guest, "why": why}
         for name in self.settings.masters:
             self.talk.tell(name, frames.frame(frames.JOURNAL, body))
 

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 from saltvirt import errors, plain
@@ -29,7 +30,7 @@ from saltvirt.ha.view import (
     View,
     begun,
 )
-from saltvirt.hamaster import files, seen
+from saltvirt.hamaster import files, seen, short
 from saltvirt.hamaster.config import HaConfig
 from saltvirt.hamaster.definitions import Definitions
 from saltvirt.hamaster.fencer import FenceEnd
@@ -150,6 +151,7 @@ class Engine:
         # what they were thought of, and which were thought of something older
         self._lost_of: object = None
         self._doubted: set[str] = set()
+        self._short = short.Short(partial(self._told, "reserve"))
         self._decided: collections.deque[seen.DecisionSeen] = collections.deque(maxlen=_LAST)
         self._shown_s = self._lost_s = float("-inf")
 
@@ -421,6 +423,9 @@ class Engine:
         lost = reserve.lose(view, self.registry, sets[name], now_s)
         why = {guest: one[:_LONGEST_WHY] for guest, one in lost.unplaced.items()}
         self._losses = {**losses, name: seen.LossSeen(lost.moved, why)}
+        if view.policy.reserve:
+            self._short.forget(sets)
+            self._short.look(name, self._losses[name])
 
     def _show(self, view: View, now_s: float) -> None:
         self._shown_s = now_s

@@ -13,6 +13,7 @@ from saltvirt import errors
 from saltvirt.ha import agent, agent_view
 from saltvirt.ha.facts import ArrivedCall, Beat, Call, digest
 from saltvirt.ha.place import Room
+from saltvirt.ha.policy import HaPolicy
 from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord
 from saltvirt.ha.view import Fence, FenceSeen, GuestWanted, Tied
 from saltvirt.haagent import definitions
@@ -25,7 +26,7 @@ from saltvirt.hamaster.engine import Engine, World
 from saltvirt.hamaster.fencer import Fencer
 from saltvirt.hamaster.journal import Journal
 from saltvirt.hamaster.leased import Leased
-from saltvirt.placement.facts import Host, Store
+from saltvirt.placement.facts import Guest, Host, Store
 from saltvirt.placement.policy import PlacementPolicy
 from tests.clock import until
 from tests.ha import simulate, world
@@ -228,6 +229,46 @@ def test_what_is_large_is_written_only_when_it_changes(still, opts):
     engine._losses = {**engine._losses, "hv1": seen.LossSeen({"web1": "hv2"})}
     engine._show(view, still.now_s)
     assert files.read(large, seen.OutlookSeen).losses["hv1"].moved == {"web1": "hv2"}
+
+
+def test_a_guest_that_grew_and_takes_what_is_kept_for_a_loss_is_told_once(still, opts):
+    """Whoever grew it: on a hypervisor nobody knows the reserve."""
+
+    def running(name, memory_kib):
+        return Guest(name, state="running", vcpus=1, memory_kib=memory_kib)
+
+    def hosts(grown_gib):
+        size = {"hv1": 6, "hv2": grown_gib, "hv3": 7}
+        return {
+            name: Host(name, 8, 8 << 20, types=("kvm",), guests=(running(f"on-{name}", gib << 20),))
+            for name, gib in size.items()
+        }
+
+    engine = still.engine(opts, policy=HaPolicy(reserve=1))
+    still.hosts = hosts(1)
+    leads(engine, still, 12)
+    wanted = {"on-hv1": GuestWanted("on-hv1", "hv1")}
+    engine.store.change("x", lambda old: replace(old, guests=wanted))
+    engine.beat()
+    placed = GuestRecord("placed", host="hv1", run=True, places=(GuestPlace("hv1", 1),))
+    registry = replace(engine.registry, guests={"on-hv1": placed})
+    engine.state = replace(engine.state, kept=replace(engine.state.kept, registry=registry))
+
+    def told():
+        still.fired.clear()
+        for _ in range(9):  # each host's loss in turn
+            engine._lost_s = float("-inf")
+            engine._think(engine.view(still.now_s), still.now_s)
+        return [(one["name"], one["old"], one["new"], one["message"]) for tag, one in still.fired
+                if tag == "salt/virt/ha/reserve/hv1"]  # fmt: skip
+
+    assert told() == []
+    still.hosts = hosts(7)
+    why = "if hv1 died, no host would take on-hv1"
+    assert told() == [("hv1", "kept", "short", why)]
+    assert told() == []
+    still.hosts = hosts(1)
+    assert told() == [("hv1", "short", "kept", "there is room for all")]
 
 
 def test_by_wishes_that_cannot_be_read_no_guest_is_forgotten(still, opts):
