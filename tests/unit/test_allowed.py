@@ -65,7 +65,7 @@ def ask(opts, fleet, monkeypatch):
             return who
 
         monkeypatch.setattr(allowed.asker, "of", of)
-        verb = types.FunctionType(function.__code__, {**globals(), "__opts__": opts})
+        verb = types.FunctionType(function.__code__, {**function.__globals__, "__opts__": opts})
         verb.__name__ = function.__name__
         verb.__kwdefaults__, verb.__defaults__ = function.__kwdefaults__, function.__defaults__
         given = inspect.signature(verb).bind(*args, **kwargs)

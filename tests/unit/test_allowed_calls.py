@@ -1,0 +1,345 @@
+"""A limited user calls a verb: is it admitted, and what comes of it? The hosts are plain data."""
+
+# ruff: noqa: F811
+import uuid
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.operations import allowed, owners
+from saltvirt.placement.facts import Disk, Needs
+from tests.unit.test_allowed import ask, fleet, opts  # noqa: F401
+from tests.unit.test_placement import guest, host
+
+GRANTS = {"grants": [
+    {"who": "bob", "verbs": ["start", "rename", "snapshot", "delete_snapshots", "query", "watch"],
+     "guests": ["web*"]},
+    {"who": "bob", "verbs": ["where"], "guests": ["see*"]},
+    {"who": ["bob", "BOB"], "verbs": ["init"], "guests": ["web*"], "images": ["salt://*"]},
+    {"who": "all", "verbs": ["init", "start"], "everything": True},
+], "quotas": {"bob": {"guests": 3, "vcpus": 9, "memory": "4M", "disk": "40K"}}}  # fmt: skip
+NEEDS = Needs(disk_bytes=1024, pools={"ssd": 512}, disks=(Disk(256, "/x"),),
+              vcpus=2, memory_kib=512, max_memory_kib=1024)  # fmt: skip
+
+
+def id_of(name):
+    return str(uuid.uuid5(uuid.NAMESPACE_DNS, name))
+
+
+def one(name, owner=None, **more):
+    return guest(name, uuid=id_of(name), **more), owner
+
+
+class Cloud:
+    """What all hosts say, and how they were asked."""
+
+    def __init__(self, opts):
+        self.opts, self.hosts, self.unreachable, self.asked = opts, [], {}, []
+
+    def has(self, name, *guests, **more):
+        for about, owner in guests:
+            owners.give(self.opts, about.uuid, about.name, owner)
+        self.hosts.append(host(name, [about for about, _ in guests], **more))
+
+    def gather(self, _fleet, guest=None, patient=False):
+        self.asked.append((guest, patient))
+        return self.hosts, self.unreachable
+
+
+@pytest.fixture
+def cloud(opts, fleet, monkeypatch):
+    opts["virt"] = {"rights": GRANTS}
+    found = Cloud(opts)
+    found.has("hv1", one("web1"), one("see1"), one("db1"), one("web2"))
+    found.has("hv2", one("web2"))
+    monkeypatch.setattr(allowed.inventory, "gather", found.gather)
+    return found
+
+
+def start(name, test=False, host=None):
+    return {"result": True, "comment": f"{name}: /x is used by db1", "type": type(name).__name__}
+
+
+def rename(name, new=None):
+    return {"new": new}
+
+
+def snapshot(name, snapshot=None):
+    return {"result": True}
+
+
+def delete_snapshots(name, *names, **kwargs):
+    return {"names": names}
+
+
+def watch(digest=None):
+    return {"all": "of db1, needed by x"}
+
+
+def query(*args, **kwargs):
+    return {"hv1": {"vm_info": {"web1": {}, "db1": {}}}, "hv2": [], "retcode": 0}
+
+
+def where(name):
+    return {}
+
+
+def evacuate(host=None):
+    return {}
+
+
+def test_a_guest_of_the_users_is_acted_on_and_no_other_is_named(ask, cloud):
+    told = ask("bob", start, "web1")
+    assert told == {"result": True, "comment": "web1: /x is used by somebody", "type": "str"}
+    assert cloud.asked == [(None, False)]
+    assert ask("all", start, "db1")["comment"].endswith("used by somebody") is False
+
+
+@pytest.mark.parametrize("name", ["db1", "gone"])
+def test_what_is_not_seen_is_not_there(ask, cloud, fleet, name):
+    with pytest.raises(errors.NotFound) as failed:
+        ask("bob", start, name)
+    assert failed.value.text == f"no guest {name!r} on any hypervisor"
+    cloud.unreachable = {"hv9": "gone", "hv3": "gone"}
+    with pytest.raises(errors.NotFound) as failed:
+        ask("bob", start, name)
+    assert failed.value.text.endswith("on any hypervisor that answered (not: hv3, hv9)")
+    assert next(about for about in fleet.done if about != "left")[1]["guest"] == name
+    assert "rests" not in fleet.done
+
+
+def test_what_is_seen_and_not_granted_is_denied(ask, cloud):
+    with pytest.raises(errors.Denied, match=r"bob may not call virt.start of see1$"):
+        ask("bob", start, "see1")
+    with pytest.raises(errors.Denied, match=r"bob may not call virt.evacuate$"):
+        ask("bob", evacuate, "hv1")
+    with pytest.raises(errors.Denied, match=r"all may not call virt.snapshot$"):
+        ask("all", snapshot, "web1")
+    assert cloud.asked == [(None, False)]
+
+
+def test_on_two_hosts_it_must_be_the_users_on_both(ask, cloud):
+    twin = one("web2")[0]
+    cloud.hosts[1] = host("hv2", [twin.__class__("web2", uuid=id_of("other"))])
+    assert ask("bob", start, "web2")["result"] is True
+    cloud.opts["virt"]["rights"]["grants"].append({"who": "eve", "verbs": ["start"], "owned": True})
+    owners.give(cloud.opts, id_of("web2"), "web2", "eve")
+    try:
+        with pytest.raises(errors.NotFound):
+            ask("eve", start, "web2")
+        owners.give(cloud.opts, id_of("other"), "web2", "eve")
+        assert ask("eve", start, "web2")["result"] is True
+    finally:
+        del cloud.opts["virt"]["rights"]["grants"][-1]
+
+
+def test_a_new_name_is_one_that_is_granted_and_not_somebody_elses(ask, cloud):
+    assert ask("bob", rename, "web1", "web9") == {"new": "web9"}
+    with pytest.raises(errors.Denied, match=r"virt.rename for a guest db9$"):
+        ask("bob", rename, "web1", "db9")
+    cloud.opts["virt"] = {"rights": {"grants": [
+        {"who": "bob", "verbs": ["rename"], "guests": ["web1"]},
+        {"who": "bob", "verbs": ["rename"], "owned": True},
+    ]}}  # fmt: skip
+    with pytest.raises(errors.Denied, match="for a guest web2"):
+        ask("bob", rename, "web1", "web2")
+    cloud.opts["virt"]["rights"]["grants"].append(
+        {"who": "bob", "verbs": ["init"], "guests": ["web*"]}
+    )
+    with pytest.raises(errors.Denied, match="for a guest web2"):
+        ask("bob", rename, "web1", "web2")
+    with pytest.raises(errors.InvalidInput):
+        ask("bob", rename, "web1", "../x")
+    with pytest.raises(errors.InvalidInput):
+        ask("bob", rename, "a/b", "web9")
+
+
+def test_a_granted_name_that_somebody_else_has_is_not_free(ask, cloud):
+    """A guest made under it is seen by nobody but by its owner: names alone grant no sight here."""
+    cloud.opts["virt"] = {"rights": {"grants": [
+        {"who": "bob", "verbs": ["init"], "guests": ["new*"], "images": ["*"]},
+    ]}}  # fmt: skip
+    cloud.has("hv3", one("new1", "eve"))
+    with pytest.raises(errors.AlreadyExists, match=r"^the name new1 is not free$"):
+        ask("bob", init, "new1")
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "kwargs", "why"),
+    [
+        (start, ["web1"], {"host": "hv1"}, "with host"),
+        (start, ["web1"], {"test": True}, None),
+        (snapshot, ["web1", "s1"], {}, None), (snapshot, ["web1", None], {}, None),
+        (snapshot, ["web1", "../s"], {}, "with snapshot='../s'"),
+        (snapshot, ["web1", ["s1", "-s"]], {}, "with snapshot='-s'"),
+        (snapshot, ["web1", ("s1", "s2")], {}, None),
+        (delete_snapshots, ["web1", "s1", "s2"], {"__pub_user": "x"}, None),
+        (delete_snapshots, ["web1"], {"all": True}, None),
+        (delete_snapshots, ["web1"], {"connection": "x"}, "with connection"),
+        (delete_snapshots, ["web1", "s1", "/s"], {}, "with names='/s'"),
+    ],
+)  # fmt: skip
+def test_arguments_that_are_not_for_users(ask, cloud, function, args, kwargs, why):
+    if why:
+        with pytest.raises(errors.Denied, match=f"may not call virt.{function.__name__} {why}$"):
+            ask("bob", function, *args, **kwargs)
+        assert cloud.asked == []
+    else:
+        assert ask("bob", function, *args, **kwargs)
+
+
+def test_listings_are_cut_and_what_tells_of_none_asks_nobody(ask, cloud):
+    assert ask("bob", watch) == {"all": "of db1, needed by x"}
+    assert cloud.asked == []
+    assert ask("bob", query) == {
+        "hv1": {"vm_info": {"web1": {}}}, "hv2": {"error": "it does not answer as it should"},
+        "retcode": 0,
+    }  # fmt: skip
+
+
+def test_whose_guests_those_of_a_state_are():
+    about = {"running": ["web1", "db1"], "paused": ["db1"], "retcode": 7}
+    assert allowed._of_host(about, {"web1"}) == {"running": ["web1"]}
+    assert allowed._of_host({"error": "of db1", "running": ["web1"]}, {"web1"}) == {
+        "error": "it does not answer as it should"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ("/x is needed by db1: it", "/x is needed by somebody"), (7, 7), (None, None),
+        ({"a": ["/x is a disk of db1"]}, {"a": ["/x is a disk of somebody"]}),
+        (("virt.init of db1, process 7 of root; of x",),
+         ["virt.init of a guest, process 7 of root; of x"]),
+    ],
+)  # fmt: skip
+def test_no_answer_names_who_has_a_disk_or_is_at_work(told, said):
+    assert allowed.without_others(told) == said
+
+
+# -- guests that are made --------------------------------------------------------------------------
+
+MADE = {}
+
+
+def init(name, cpu=1, mem=64, image="salt://a", hypervisor="kvm", host=None, seed=True,
+         nic="default", install=True, start=True, disk="default", saltenv="base",
+         enable_vnc=False, seed_cmd="seed.apply", enable_qcow=False, **kwargs):  # fmt: skip
+    return MADE["call"](name)
+
+
+@pytest.fixture
+def makes(cloud, opts, monkeypatch):
+    """Guests that are made are on hv3; under_way: what counted meanwhile."""
+    cloud.hosts[0] = host("hv1", cloud.hosts[0].guests, needs=NEEDS)
+    cloud.under_way = {}
+
+    def call(name):
+        names = name if isinstance(name, list) else str(name).split(",")
+        cloud.under_way = owners.being_made(opts)
+        cloud.has("hv3", *(one(name) for name in names if name != "web8"))
+        return {name: {"result": name != "web7", "comment": "of db1, process 1"}
+                for name in names}  # fmt: skip
+
+    monkeypatch.setitem(MADE, "call", call)
+
+
+def test_what_a_user_has_made_is_his(ask, cloud, makes, opts):
+    told = ask("bob", init, "web9")
+    assert told == {"web9": {"result": True, "comment": "of a guest, process 1"}}
+    assert owners.of(opts, id_of("web9")).owner == "bob"
+    assert cloud.under_way == {"web9": owners.Making("bob", 2, 1024, 1024 + 512 + 256)}
+    assert owners.being_made(opts) == {}
+    asked = {"name": "web9", "cpu": 1, "mem": 64, "image": "salt://a", "hypervisor": "kvm",
+             "nic": "default", "disk": "default", "enable_qcow": False, "seed": True}  # fmt: skip
+    assert cloud.asked == [(asked, True), (None, False)]
+
+
+def test_what_failed_and_what_was_there_before_is_nobodys(ask, cloud, makes, opts):
+    ask("bob", init, "web7,web8")
+    assert [owners.of(opts, id_of(name)).owner for name in ("web7", "web8")] == [None, None]
+    owners.give(opts, id_of("web1"), "web1", "eve")
+    ask("bob", init, "web1")
+    assert owners.of(opts, id_of("web1")).owner is None, "as its host says it was made anew"
+
+
+@pytest.mark.parametrize(
+    ("who", "has", "count", "why"),
+    [
+        ("bob", {}, 3, None), ("bob", {}, 4, "guests: 0 of 3 are used, 4 more wanted"),
+        ("bob", {"vcpus": 6, "memory_kib": 1}, 1, None),
+        ("bob", {"vcpus": 8, "memory_kib": 1}, 1, "vCPUs: 8 of 9 are used, 2 more wanted"),
+        ("bob", {"memory_kib": 3073}, 1, "memory: .* of 4 MiB are used"),
+        ("bob", {"memory_kib": 1, "max_memory_kib": 3073}, 1, "memory: .* of 4 MiB are used"),
+        ("bob", {"memory_kib": 1, "disks": (Disk(40_000, "/i"),)}, 1, "disk: .* of 40"),
+        ("BOB", {"vcpus": 8, "memory_kib": 1}, 1, "vCPUs: 8 of 9 are used"),
+    ],
+)  # fmt: skip
+def test_the_quota_counts_what_a_person_has(ask, cloud, makes, opts, who, has, count, why):
+    if has:
+        cloud.has("hv4", one("web5", "bob", **{"vcpus": 1, **has}), one("web6", "eve", vcpus=99))
+    names = ",".join(f"web2{number}" for number in range(count))
+    if why is None:
+        assert ask(who, init, names)
+        return
+    with pytest.raises(errors.Denied, match=f"the quota of {who} does not allow it: {why}"):
+        ask(who, init, names)
+    assert owners.being_made(opts) == {}
+
+
+def test_what_is_on_two_hosts_or_being_made_and_there_counts_once(ask, cloud, makes, opts):
+    cloud.has("hv4", one("web5", "bob", vcpus=4, memory_kib=1))
+    cloud.has("hv5", one("web5", "bob", vcpus=4, memory_kib=1))
+    with (
+        owners.making(opts, {"web6": owners.Making("Bob", 4, 9, 9),
+                             "web7": owners.Making("eve", 9, 9, 9)}),
+        pytest.raises(errors.Denied, match="vCPUs: 8 of 9"),
+    ):  # fmt: skip
+        ask("bob", init, "web22")
+    with owners.making(opts, {"web5": owners.Making("bob", 9, 9, 9)}):
+        assert ask("bob", init, "web21")
+
+
+def test_a_name_that_is_being_made_is_not_free(ask, cloud, makes, opts):
+    for who in ("bob", "all"):
+        with (
+            owners.making(opts, {"web9": owners.Making("eve", 1, 1, 1)}),
+            pytest.raises(errors.AlreadyExists, match="it is being made"),
+        ):
+            ask(who, init, "web8,web9")
+
+
+def test_with_a_quota_all_hosts_must_answer_and_one_must_know(ask, cloud, makes):
+    cloud.unreachable = {"hv9": "gone", "hv3": "gone"}
+    with pytest.raises(errors.Refused, match=r"what bob has is not known while .*: hv3, hv9"):
+        ask("bob", init, "web9")
+    assert ask("all", init, "db9")
+    cloud.unreachable = {}
+    cloud.hosts = [host("hv1"), host("hv2", needs=Needs(problem="no such image"))]
+    with pytest.raises(errors.Refused, match="no host can say what the guest would take"):
+        ask("bob", init, "web9")
+
+
+def test_who_has_no_limit_makes_whatever_is_asked_for_and_it_is_his(ask, cloud, makes, opts):
+    assert ask("all", init, "db9", image="/x", host="hv1", cpu={"maximum": 4}, saltenv="x")
+    assert owners.of(opts, id_of("db9")).owner == "all"
+    assert cloud.under_way == {"db9": owners.Making("all", 0, 0, 0)}
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"image": "/etc/shadow"}, "of /etc/shadow with disk=default nic=default"),
+        ({"disk": "big"}, "with disk=big"), ({"nic": "lan"}, "nic=lan"),
+        ({"cpu": {"a": 1}}, "with cpu="), ({"mem": [1]}, "with mem="), ({"seed": "x"}, "seed='x'"),
+        ({"start": 1}, "with start=1"), ({"enable_qcow": None}, "with enable_qcow=None"),
+        ({"name": "db9"}, "for a guest db9"), ({"name": ["web9", "db9"]}, "for a guest db9"),
+        ({"pillar": {}}, "with pillar"),
+    ],
+)  # fmt: skip
+def test_what_a_guest_may_not_be_made_of(ask, cloud, makes, more, why):
+    with pytest.raises(errors.Denied, match=why):
+        ask("bob", init, **{"name": "web9", **more})
+    assert cloud.asked == []
