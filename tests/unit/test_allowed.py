@@ -115,6 +115,15 @@ def test_a_denied_call_is_told_with_what_it_was_about(ask, fleet, function, give
     assert (tag, left, told["user"], told["guest"]) == (allowed.TAG, "left", "bob", about)
 
 
+def test_what_nobody_can_show_is_told_in_words(ask, fleet):
+    deep = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(errors.Denied):
+        ask("bob", evacuate, deep)
+    assert fleet.done[0][1]["guest"] == "a list too large to show"
+
+
 def busy(host=None):
     raise errors.Refused(f"{host}: the disk is used by secret-db on hv2")
 

@@ -135,6 +135,18 @@ def test_on_two_hosts_it_must_be_the_users_on_both(ask, cloud):
         del cloud.opts["virt"]["rights"]["grants"][-1]
 
 
+def test_who_may_do_it_to_one_of_two_of_a_name_does_it_to_none(ask, cloud):
+    twin = one("web2")[0]
+    cloud.hosts[1] = host("hv2", [twin.__class__("web2", uuid=id_of("other"))])
+    cloud.opts["virt"] = {"rights": {"grants": [
+        {"who": "eve", "verbs": ["start"], "owned": True},
+        {"who": "eve", "verbs": ["where"], "guests": ["web*"]},
+    ]}}  # fmt: skip
+    owners.give(cloud.opts, id_of("web2"), "web2", "eve")
+    with pytest.raises(errors.Denied, match=r"virt.start of web2$"):
+        ask("eve", start, "web2")
+
+
 def test_a_new_name_is_one_that_is_granted_and_not_somebody_elses(ask, cloud):
     assert ask("bob", rename, "web1", "web9") == {"new": "web9"}
     with pytest.raises(errors.Denied, match=r"virt.rename for a guest db9$"):
@@ -258,6 +270,8 @@ def test_what_a_user_has_made_is_his(ask, cloud, makes, opts):
 
 
 def test_what_failed_and_what_was_there_before_is_nobodys(ask, cloud, makes, opts):
+    ask("bob", init, "web7")
+    assert len(cloud.asked) == 1, "nothing was made: nobody is asked what was"
     ask("bob", init, "web7,web8")
     assert [owners.of(opts, id_of(name)).owner for name in ("web7", "web8")] == [None, None]
     owners.give(opts, id_of("web1"), "web1", "eve")
@@ -274,6 +288,8 @@ def test_what_failed_and_what_was_there_before_is_nobodys(ask, cloud, makes, opt
         ("bob", {"memory_kib": 3073}, 1, "memory: .* of 4 MiB are used"),
         ("bob", {"memory_kib": 1, "max_memory_kib": 3073}, 1, "memory: .* of 4 MiB are used"),
         ("bob", {"memory_kib": 1, "disks": (Disk(40_000, "/i"),)}, 1, "disk: .* of 40"),
+        ("bob", {"vcpus": 0, "memory_kib": 0}, 2, None),
+        ("bob", {"vcpus": 7, "memory_kib": 0}, 1, None),
         ("BOB", {"vcpus": 8, "memory_kib": 1}, 1, "vCPUs: 8 of 9 are used"),
     ],
 )  # fmt: skip
@@ -300,6 +316,28 @@ def test_what_is_on_two_hosts_or_being_made_and_there_counts_once(ask, cloud, ma
         ask("bob", init, "web22")
     with owners.making(opts, {"web5": owners.Making("bob", 9, 9, 9)}):
         assert ask("bob", init, "web21")
+
+
+def test_what_is_being_made_counts_whoever_has_a_guest_of_the_name(ask, cloud, makes, opts):
+    cloud.has("hv4", one("web6", "eve"))
+    with (
+        owners.making(opts, {"web6": owners.Making("bob", 8, 9, 9)}),
+        pytest.raises(errors.Denied, match="vCPUs: 8 of 9"),
+    ):
+        ask("bob", init, "web22")
+
+
+def test_the_host_on_which_it_takes_most_counts(ask, cloud, makes):
+    cloud.hosts[1] = host("hv2", needs=Needs(vcpus=10, memory_kib=1))
+    with pytest.raises(errors.Denied, match="vCPUs: 0 of 9 are used, 10 more wanted"):
+        ask("bob", init, "web9")
+
+
+def test_disks_that_are_given_one_by_one_count_too(ask, cloud, makes):
+    """They are for who has no limit but a quota."""
+    disks = [{"name": "data", "size": 10**6}]
+    ask("all", init, "db9", disks=disks)
+    assert cloud.asked[0][0]["disks"] == disks
 
 
 def test_a_name_that_is_being_made_is_not_free(ask, cloud, makes, opts):
@@ -335,7 +373,7 @@ def test_who_has_no_limit_makes_whatever_is_asked_for_and_it_is_his(ask, cloud, 
         ({"disk": "big"}, "with disk=big"), ({"nic": "lan"}, "nic=lan"),
         ({"cpu": {"a": 1}}, "with cpu="), ({"mem": [1]}, "with mem="), ({"seed": "x"}, "seed='x'"),
         ({"start": 1}, "with start=1"), ({"enable_qcow": None}, "with enable_qcow=None"),
-        ({"name": "db9"}, "for a guest db9"), ({"name": ["web9", "db9"]}, "for a guest db9"),
+        ({"name": "db9"}, "for a guest db9$"), ({"name": ["web9", "db9"]}, "for a guest db9$"),
         ({"pillar": {}}, "with pillar"),
     ],
 )  # fmt: skip

@@ -334,8 +334,8 @@ class _Limited:
 
     def _as_asked(self, whole: dict[str, Any]) -> dict[str, Any]:
         """The arguments by which hosts say what one of them takes."""
-        words = ("cpu", "mem", "image", "hypervisor", "nic", "disk", "enable_qcow", "seed")
-        return {"name": whole["name"][0], **{word: whole[word] for word in words}}
+        words = ("cpu", "mem", "image", "hypervisor", "nic", "disk", "disks", "enable_qcow", "seed")
+        return {"name": whole["name"][0], **{word: whole[word] for word in words if word in whole}}
 
     def _takes(self, seen: _Cloud) -> Amount:
         """The most that one guest takes of any host. Raises Refused where none can say."""
@@ -345,7 +345,7 @@ class _Limited:
             for needs in (host.needs for host in self._hosts) if needs and not needs.problem
         ]  # fmt: skip
         if self._own.quota.unlimited:
-            return Amount(1, 0, 0, 0)
+            return Amount()
         if not found:
             raise errors.Refused("no host can say what the guest would take")
         return Amount(1, *(max(column) for column in zip(*found, strict=True)))
