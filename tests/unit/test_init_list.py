@@ -99,6 +99,8 @@ def test_and_refused_in_one_line_before_anything_is_asked(tmp_path, deploy):
         deploy(cloud, MANY, arguments={"interfaces": [{"name": "eth0", "mac": "x"}]})
     with pytest.raises(errors.InvalidInput, match="group_policy 'x'"):
         deploy(cloud, MANY, group_policy="x")
+    with pytest.raises(errors.InvalidInput, match="high availability is not configured"):
+        deploy(cloud, MANY, ha=True)
     assert cloud.published == []
 
 

@@ -6,7 +6,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.fleet.answer import FAILED, Answer
-from saltvirt.operations import begun
+from saltvirt.operations import begun, keepers
 from saltvirt.operations.lifecycle import VERBS, Lifecycle
 from saltvirt.revert import Revert
 from tests.counted import Cloud
@@ -83,6 +83,19 @@ def test_a_verb_that_makes_no_sense_is_refused_by_its_name(tmp_path, verb, state
         Lifecycle(cloud, "web1", verb).run()
     assert Lifecycle(cloud, "web1", verb).check().reasons == (words,)
     assert cloud.guests["hv1"]["web1"]["state"] == state
+
+
+@pytest.mark.parametrize("verb", ["start", "force_off"])
+def test_one_that_is_kept_by_somebody_is_left_to_him(tmp_path, verb):
+    """Another host may start it this moment."""
+    cloud = cloud_with(tmp_path, OFF if verb == "start" else RUN)
+    keepers.keep(cloud.opts, {"web1": "somebody"})
+    [why] = Lifecycle(cloud, "web1", verb).check().reasons
+    assert why.startswith("web1 is kept by somebody")
+    heard = heard_by(cloud)
+    with pytest.raises(errors.OperationFailed, match="web1 is kept by somebody"):
+        Lifecycle(cloud, "web1", verb).run()
+    assert heard == []
 
 
 def test_a_reset_leaves_one_paused_that_was(tmp_path):
