@@ -32,8 +32,8 @@ SETTLES_S = 10
 class Copy:
     """A guest on a host. writes: the epoch that it writes with. trouble: what ails it; resets: so
     often it has reset itself. shut: the storage gave its lease to another host, and lets nothing
-    more of it through, whoever has the lease since: it must be started anew. seen_from: one that came
-    in is taken for one on its way until libvirt is looked at again."""
+    more of it through, whoever has the lease since: it must be started anew. seen_from: one that
+    came in is taken for one on its way until libvirt is looked at again."""
 
     epoch: int
     state: str

@@ -23,6 +23,8 @@ PORT, USER = 8000, "demo"
 CONTROL = re.compile(r"\x1b(\[[?>]?[0-9;]*[A-Za-z]|\(B|[78<>=])|\x0f")
 # how long a freshly started guest may need until its minion has answered (emulated CPUs)
 BOOT_S = 600
+# and until it answers a command of `salt`, while it has more to do
+PATIENCE = "echo 'timeout: 90' > /etc/salt/master.d/demo.conf"
 
 
 def show(cloud, command):
@@ -110,6 +112,7 @@ def main():
         if reason:
             raise LabError(reason)
         cloud.up(2, Recipe(given.debian, given.salt), say=say)
+        cloud.exec("master", PATIENCE)
         play(cloud)
         url, password = serve(cloud)
     except LabError as exc:
