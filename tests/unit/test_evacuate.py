@@ -635,6 +635,38 @@ def test_a_host_that_falls_silent_while_the_kept_are_waited_for_is_named(tmp_pat
     assert "what is left on it is not known: hv1: down" in drain(cloud, wait=wait).left["hv1"]
 
 
+@pytest.mark.parametrize("when", ["moved", "looked at", "looked at again", "left"])
+def test_whenever_a_host_with_kept_guests_falls_silent_what_was_done_is_said(tmp_path, when):
+    """Before it is known whether they are there, or after some of them have gone."""
+    cloud = Cloud(tmp_path, {"a": "hv1", "web1": "hv1", "web2": "hv1"})
+    kept(cloud, "web1", "web2")
+    inventory_of, after = cloud._inventory, {"looked at": 2, "looked at again": 3}.get(when, 0)
+
+    def move(guest, target):
+        cloud.silent = ["hv1"] if when == "moved" else []
+        return cloud.move(guest, target)
+
+    def look(host):
+        found = inventory_of(host)
+        if len(cloud.looks) == after:
+            cloud.silent = ["hv1"]
+        return found
+
+    def wait(_seconds):
+        if when == "left" and cloud.guests["web1"] == "hv2":
+            cloud.silent = ["hv1"]
+        cloud.guests["web1"] = "hv2"
+
+    cloud._inventory = look
+    keeper = Brings("")
+    outcome = drain(cloud, move, keeper=keeper, timeout=60, wait=wait)
+    assert (keeper.why == [""]) is (when == "moved"), "of one that is silent nobody is asked"
+    gone = when == "left"
+    assert outcome.moved.keys() == ({"a", "web1"} if gone else {"a"})
+    assert outcome.left["hv1"].startswith("what is left on it is not known: hv1: down")
+    assert (cloud.guests["web1"] == "hv1") is (when in ("moved", "looked at"))
+
+
 def test_who_is_kept_is_said_beforehand_and_a_time_that_is_none(tmp_path):
     cloud = Cloud(tmp_path, {"a": "hv1", "web1": "hv1"})
     kept(cloud, "web1", "elsewhere")

@@ -41,8 +41,12 @@ class KeptGuests:
         outcome = moves.MovesOutcome()
         if not self.words:
             return outcome
-        coming = self.brings()  # it is asked first: who comes after that is seen on the host
-        here = were = self._running(host)
+        try:
+            coming = self.brings()  # it is asked first: who comes after that is seen on the host
+            here = were = self._running(host)
+        except errors.ConnectionFailed as exc:
+            outcome.left[host] = f"what is left on it is not known: {exc.text}"
+            return outcome
         waited_s = 0.0
         while (here or coming) and waited_s < self.timeout_s and not self.rests():
             if waited_s == 0 and here:
@@ -62,7 +66,7 @@ class KeptGuests:
         outcome.left |= {name: f"{why}; it is kept by {words}" for name, words in left.items()}
         if coming and not here and not self.rests():
             outcome.left.setdefault(host, f"guests may still come to it: {coming}")
-        outcome.moved |= self._where(were - here, others)
+        outcome.moved |= self._where(were - here, [name for name in others if name != host])
         return outcome
 
     def _running(self, host: str) -> frozenset[str]:
