@@ -668,7 +668,7 @@ def test_whenever_a_host_with_kept_guests_falls_silent_what_was_done_is_said(tmp
 
 
 def test_who_is_kept_is_said_beforehand_and_a_time_that_is_none(tmp_path):
-    cloud = Cloud(tmp_path, {"a": "hv1", "web1": "hv1"})
+    cloud = Cloud(tmp_path, {"a": "hv1", "web1": "hv1", "elsewhere": "hv2"})
     kept(cloud, "web1", "elsewhere")
     found = Evacuate(cloud, "hv1", PLAIN, cloud.move, Silent()).check()
     assert found.more["table"][1:] == [["web1", None, f"kept by {KEPT}"], ["a", "hv3", ""]]
@@ -678,6 +678,67 @@ def test_who_is_kept_is_said_beforehand_and_a_time_that_is_none(tmp_path):
     with pytest.raises(InvalidInput, match="timeout must be a number"):
         wrong.run()
     assert cloud.marks == []
+
+
+def test_who_is_kept_and_fits_nowhere_is_his_keepers_alone(tmp_path):
+    cloud = Cloud(tmp_path, {"a": "hv1", "web1": "hv1"}, silent=["hv2", "hv3"])
+    kept(cloud, "web1")
+    found = Evacuate(cloud, "hv1", PLAIN, cloud.move, Silent()).check()
+    assert found.more["left"] == {"a": "there is no other host"}
+
+
+class Spares(Brings):
+    """A Keeper of a Room. refused: so many moves from now on one breaks it; None: none does."""
+
+    def __init__(self, warns=False, refused=None):
+        super().__init__()
+        self.warns, self.refused, self.taken, self.seen = warns, refused, [], []
+
+    def room(self, hosts):
+        self.seen.append([host.name for host in hosts])
+        return self
+
+    def refusal(self, host, guest, wish=None):
+        none = self.refused is None or len(self.taken) < self.refused
+        return "" if none else f"if {host} died"
+
+    def take(self, host, guest, wish=None):
+        self.taken.append((host, guest.name))
+
+
+def test_the_reserve_counts_for_who_leaves(tmp_path):
+    cloud, keeper = Cloud(tmp_path, {"a": "hv1"}), Spares()
+    keeper.refusal = lambda host, guest, wish=None: "it is kept" if host == "hv3" else ""
+    assert Evacuate(cloud, "hv1", PLAIN, cloud.move, Silent()).check().more["moves"] == {"a": "hv3"}
+    one = Evacuate(cloud, "hv1", PLAIN, cloud.move, Silent(), keeper=keeper)
+    assert one.check().more["moves"] == {"a": "hv2"}
+    assert keeper.seen == [["hv1", "hv2", "hv3"]]
+
+
+@pytest.mark.parametrize(("warns", "moved"), [(False, 1), (True, 2)])
+def test_a_rebalance_takes_of_the_reserve_what_it_moves_and_ends_before_it_is_broken(
+    tmp_path, warns, moved
+):
+    cloud, keeper = four_on_one(tmp_path), Spares(warns, refused=1)
+    one, told = balance(cloud, cloud.move), Told()
+    one.keeper, one.report = keeper, told
+    checked = one.check()
+    assert (len(checked.changes["moved"]), len(keeper.taken)) == (moved, 1)
+    assert "would break virt:ha:reserve: if hv2 died" in checked.comment
+    assert checked.comment.count("the plan ends here") == (not warns)
+    keeper.taken.clear()
+    assert len(one.run().changes["moved"]) == moved
+    assert "would break virt:ha:reserve: if hv2 died" in told.lines[0]
+
+
+def test_a_rebalance_that_breaks_nothing_says_nothing_of_the_reserve(tmp_path):
+    cloud, keeper = four_on_one(tmp_path), Spares()
+    one, told = balance(cloud, cloud.move), Told()
+    one.keeper, one.report = keeper, told
+    assert "reserve" not in one.check().comment
+    assert {host for host, _ in keeper.taken} == {"hv2"} and len(keeper.taken) == 2
+    assert len(one.run().changes["moved"]) == 2
+    assert [line for line in told.lines if "is on hv2" not in line] == []
 
 
 def test_a_host_that_is_empty_is_asked_alone(tmp_path, monkeypatch):
