@@ -21,8 +21,11 @@ UNIT = f"""\
 # written by Salt Virt (virt.ha_install)
 [Unit]
 Description=Salt Virt: the agent of high availability
-# it ends before what it needs when the host is shut down
-After=network-online.target remote-fs.target libvirtd.service virtqemud.service
+# it ends before what it, and a guest that moves away, need when the host is shut down: then systemd
+# starts nothing anew
+After=network-online.target nss-lookup.target remote-fs.target
+After=libvirtd.service virtqemud.service virtnetworkd.service virtstoraged.service
+After=virtsecretd.service virtnodedevd.service virtlogd.service virtlockd.service
 After=virt-guest-shutdown.target libvirt-guests.service
 # guests' scopes end after this target, and only where it is there
 Wants=network-online.target virt-guest-shutdown.target
@@ -38,7 +41,8 @@ RestartSec=0.5
 RestartPreventExitStatus=78
 # a process that hangs on storage must not delay the next start; it ends with its agent
 KillMode=process
-TimeoutStopSec=600
+# guests move away, and shut down, each for shutdown_wait_s; poweroff.target waits for 30 minutes
+TimeoutStopSec=1500
 OOMScoreAdjust=-1000
 Nice=-10
 LimitNOFILE=65536

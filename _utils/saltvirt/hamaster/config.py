@@ -16,6 +16,8 @@ PORT = 16516
 WATCHDOG = "/dev/watchdog"
 # of what would break the reserve
 REFUSE, WARN = "refuse", "warn"
+# twice that, and some more, is TimeoutStopSec of the agent's unit
+_WAIT_MOST_S = 600
 
 _COUNTS = ("max_fences", "starts_at_once")
 _NUMBERS = tuple(
@@ -154,3 +156,8 @@ def _can_be_kept(policy: HaPolicy) -> None:
             raise settings.wrong(f"ha:{key}", getattr(policy, key), "three times beat_s or more")
     if policy.watchdog_s < 2 * policy.beat_s:
         raise settings.wrong("ha:watchdog_s", policy.watchdog_s, "twice beat_s or more")
+    if policy.shutdown_wait_s > _WAIT_MOST_S:
+        raise settings.wrong(
+            "ha:shutdown_wait_s", policy.shutdown_wait_s,
+            f"{_WAIT_MOST_S} at most: systemd kills an agent that takes longer",
+        )  # fmt: skip

@@ -93,6 +93,7 @@ WRONG = (
     ({"beat_s": 0}, "virt:ha:beat_s must be 0.1 or more"),
     ({"suspect_s": 2}, "virt:ha:suspect_s must be three times beat_s"),
     ({"watchdog_s": 1}, "virt:ha:watchdog_s must be twice beat_s"),
+    ({"shutdown_wait_s": 601}, "virt:ha:shutdown_wait_s must be 600 at most"),
     ({"clock_drift": 1}, "virt:ha:clock_drift must be less than 1"),
     ({"reserve": 0.5}, "virt:ha:reserve must be a whole number"),
     ({"reserve_policy": "no"}, "virt:ha:reserve_policy must be one of refuse, warn, not 'no'"),
