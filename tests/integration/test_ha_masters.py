@@ -6,14 +6,20 @@ import time
 import pytest
 
 from tests.integration.ha import HaCloud
-from tests.integration.masters import FIRST, OTHER, SECOND, START, join, run
+from tests.integration.masters import FIRST, OTHER, SECOND, join, run
+from tests.integration.masters import START as STARTED
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 NAME = "web1"
 CONFIGS = {"master": FIRST, "second": OTHER}
 UNITS = {"master": "salt-master", "second": "second-master"}
+# by the group of its process the second one is known to nftables
+GROUP = "games"
+START = STARTED.replace("--unit", f"-p Group={GROUP} --unit")
 BEGIN = {"master": "systemctl start salt-master", "second": START}
+# where agents listen; where each master listens to minions
+AGENTS, SALT = 16516, {"master": "4505, 4506", "second": "5505, 5506"}
 # until the lead is another master's, the host is fenced, and the guest runs
 TAKEN_S = 90
 
@@ -36,6 +42,22 @@ class TwoMasters(HaCloud):
         join(self.lab)
         # its engine came with what was synced after it had begun
         self.lab.exec("master", f"systemctl stop second-master; {START}")
+
+    def cut_master(self, name, hosts):
+        """That master alone is cut off from these hosts: its engine, and Salt's."""
+        group = ("==" if name == "second" else "!=") + f" {GROUP}"
+        addresses = ", ".join(f"10.77.0.{11 + self.lab.hosts.index(one)}" for one in hosts)
+        self.lab.exec("master", ["nft", "-f", "-"], input=f"""table inet split {{
+            chain out {{
+                type filter hook output priority 0
+                ip daddr {{ {addresses} }} tcp dport {AGENTS} meta skgid {group} drop
+                ip daddr {{ {addresses} }} tcp sport {{ {SALT[name]} }} drop
+            }}
+        }}""")  # fmt: skip
+
+    def heal_master(self):
+        """Both reach all hosts again."""
+        self.lab.exec("master", "nft delete table inet split 2>/dev/null", check=False)
 
     def at(self, name):
         """(exit code, what its virt.ha_status says)."""
@@ -136,3 +158,38 @@ def test_one_that_stood_still_while_it_led_does_nothing_when_it_goes_on(cloud, h
     assert cloud.where(NAME) == [there]
     assert lab.exec(there, f"virsh domid {NAME}").stdout == number
     assert all(cloud.is_on(one) for one in lab.hosts if one != host)
+
+
+def test_of_two_that_the_network_splits_one_acts_at_most(cloud, host):
+    """The one who leads is left with the guest's host alone; the other one has all. Then that host
+    dies, and the first is back with what it knew."""
+    lab, leader = cloud.lab, cloud.leader()
+    [other] = set(CONFIGS) - {leader}
+    rest = [one for one in lab.hosts if one != host]
+    number = lab.exec(host, f"virsh domid {NAME}").stdout
+    cloud.cut_master(leader, rest)
+    try:
+
+        def taken():
+            found = cloud.leaders()
+            assert len(found) <= 1 and len(cloud.where(NAME)) <= 1
+            return found == [other]
+
+        lab.wait(taken, f"{other} leads", TAKEN_S, 0.5)
+        cloud.well()
+        assert cloud.where(NAME) == [host]
+        assert lab.exec(host, f"virsh domid {NAME}").stdout == number
+        lab.power_off(host)
+
+        def elsewhere():
+            assert cloud.leaders() in ([], [other]) and len(cloud.where(NAME)) <= 1
+            return cloud.runs(NAME)
+
+        [there] = lab.wait(elsewhere, "it runs elsewhere", TAKEN_S, 0.5)
+        number = lab.exec(there, f"virsh domid {NAME}").stdout
+        assert all(cloud.is_on(one) for one in rest)
+    finally:
+        cloud.heal_master()
+    one_leads(cloud)
+    assert cloud.where(NAME) == [there]
+    assert lab.exec(there, f"virsh domid {NAME}").stdout == number
