@@ -9,7 +9,7 @@ from saltvirt import errors
 from saltvirt.fleet import authorization
 from saltvirt.fleet.answer import Answer, down, lost
 from saltvirt.fleet.pillars import Pillars
-from saltvirt.operations import away, begun, find, hints, keepers, lock, unique
+from saltvirt.operations import away, begun, find, hints, keepers, lock, reserved, unique
 from saltvirt.operations.identity import Clone, Rename
 from tests.functional.test_keys import events, opts, pairs, store  # noqa: F401
 from tests.functional.test_trust import Host, cloud  # noqa: F401
@@ -333,6 +333,19 @@ def test_a_copy_has_a_key_of_its_own(named, store, pairs, report, start):
     assert told[0] is None
     assert (told[-1].host, told[-1].what, told[-1].started) == ("hv1", "virt.clone", False)
     assert begun.of(named.opts, "web1") is None
+
+
+@pytest.mark.parametrize(
+    ("start", "options", "runs"),
+    [(False, {}, False), (True, {}, True), (False, {"autostart": True}, True)],
+)
+def test_a_copy_takes_of_what_is_kept_free_when_it_will_run(
+    named, report, monkeypatch, start, options, runs
+):
+    asked = []
+    monkeypatch.setattr(reserved, "on_its_host", lambda *about: asked.append(about[-1]) or "")
+    Clone(named, report, "db1", "web1", options, start=start).check()
+    assert asked == [runs]
 
 
 def test_it_may_have_run_from_when_it_is_started(named, report):
