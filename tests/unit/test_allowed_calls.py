@@ -10,6 +10,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.operations import allowed, owners
 from saltvirt.placement.facts import Disk, Needs
+from saltvirt.rights import grants
 from tests.unit.test_allowed import ask, fleet, opts  # noqa: F401
 from tests.unit.test_placement import guest, host
 
@@ -118,6 +119,18 @@ def test_what_is_seen_and_not_granted_is_denied(ask, cloud):
     with pytest.raises(errors.Denied, match=r"all may not call virt.snapshot$"):
         ask("all", snapshot, "web1")
     assert cloud.asked == [(None, False)]
+
+
+def test_what_acts_on_the_whole_cloud_is_denied_whatever_was_read_of_grants(
+    ask, cloud, monkeypatch
+):
+    """virt:rights grants it with everything alone; this does not rely on that."""
+    one = grants.Grant(frozenset({"bob"}), frozenset({"evacuate"}), guests=("*",))
+    monkeypatch.setattr(allowed, "_own", lambda _opts, user: grants.Own(user, (one,)))
+    for given in ({}, {"host": "hv1"}):
+        with pytest.raises(errors.Denied, match=r"bob may not call virt.evacuate$"):
+            ask("bob", evacuate, **given)
+    assert cloud.asked == []
 
 
 def test_on_two_hosts_it_must_be_the_users_on_both(ask, cloud):
