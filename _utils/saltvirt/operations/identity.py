@@ -89,8 +89,10 @@ class _NewName(abc.ABC):
     def _free(self, reasons: Reasons) -> None:
         """What a run finds out when it takes the locks."""
         with reasons:
+            names.guest(self.name)
+        with reasons:
             names.guest(self.new)
-        self._other_name()  # raises for the name of the guest, too
+        self._other_name()
         for name in (self.name, self.new):
             with reasons:
                 lock.refuse_taken(self.fleet.opts, name)
