@@ -103,6 +103,8 @@ class Backup:
                  "whole": self.whole, "chain": target.chain, "mounted": target.mounted,
                  "key": target.key, "reader": reader}  # fmt: skip
         plan = BackupPlan.from_answer(self.fleet.one(machine, "virt.backup_plan", asked), machine)
+        if reader and not plan.reader:
+            raise errors.BadAnswer(f"{machine}: it does not say by what it reads")
         self._refuse_another(target, host, look, plan)
         return _Planned(host, machine, look, plan)
 
@@ -140,40 +142,39 @@ class Backup:
         self.report.step(
             "begin", f"{self.name}: backing it up from {found.host} to {target.name}", backup=ident
         )
-        reader = found.plan.reader
-        if not reader:
-            raise errors.BadAnswer(f"{found.machine}: it does not say by what it reads")
-        asked = {
-            "name": self.name, "ident": ident, "reader": reader,
-            "disks": [one.to_answer() for one in found.plan.disks],
-        }  # fmt: skip
-        try:
-            said = self.fleet.one(found.host, "virt.backup_begin", asked, long=True)
-            serving = Serving.from_answer(said, found.host)
-            if serving.uuid != found.look.uuid:
-                raise errors.BadAnswer(f"{found.host} shows another guest than it told of")
-            with ThreadPoolExecutor(1) as pool:
-                others = pool.submit(self._needed_elsewhere, target, found)
-                made = self._pulled(target, found, said, reader)
+        with ThreadPoolExecutor(1) as pool:
+            others = pool.submit(self._needed_elsewhere, target, found)
+            try:
+                serving, made = self._read(target, found)
                 kept = others.result()
-        except BaseException as exc:
-            why = self._ended(found, False, ())
-            if why and isinstance(exc, errors.VirtError) and why not in exc.text:
-                raise errors.OperationFailed(f"{exc.text}; on {found.host}: {why}") from exc
-            raise
+            except BaseException as exc:
+                why = self._ended(found, False, ())
+                if why and isinstance(exc, errors.VirtError) and why not in exc.text:
+                    raise errors.OperationFailed(f"{exc.text}; on {found.host}: {why}") from exc
+                raise
         needed = None if kept is None else (*kept, *made.checkpoints)
         left = self._settled(found, needed)
         return self._done(target, found, serving, made, left)
 
-    def _pulled(
-        self, target: TargetPolicy, found: _Planned, serving: Any, reader: str
-    ) -> BackupMade:
+    def _read(self, target: TargetPolicy, found: _Planned) -> tuple[Serving, BackupMade]:
+        """The host shows the disks, and the target's machine reads them."""
+        asked = {
+            "name": self.name, "ident": found.plan.ident, "reader": found.plan.reader,
+            "disks": [one.to_answer() for one in found.plan.disks],
+        }  # fmt: skip
+        said = self.fleet.one(found.host, "virt.backup_begin", asked, long=True)
+        serving = Serving.from_answer(said, found.host)
+        if serving.uuid != found.look.uuid:
+            raise errors.BadAnswer(f"{found.host} shows another guest than it told of")
+        return serving, self._pulled(target, found, said)
+
+    def _pulled(self, target: TargetPolicy, found: _Planned, serving: Any) -> BackupMade:
         asked = {
             "folder": target.folder, "mounted": target.mounted, "name": self.name,
             "ident": found.plan.ident,
             "host": found.host, "serving": serving, "by": self.by,
             "bandwidth": target.bandwidth_mib_s, "key": target.key,
-            "reader": reader, "compress": target.compress,
+            "reader": found.plan.reader, "compress": target.compress,
         }  # fmt: skip
         watch = (f"salt/virt/backup/{self.name}/", self._watch)
         said = self.fleet.one(found.machine, "virt.backup_pull", asked, long=True, watch=watch)
