@@ -48,7 +48,7 @@ def test_who_waits_is_told_who_has_it_and_a_killed_one_has_it_no_more(tmp_path):
             guest_lock.held(tmp_path, "virt.start", "web1", wait_s=0.3),
         ):
             pass
-        assert 0.3 <= time.monotonic() - began < 5
+        assert 0.3 <= time.monotonic() - began < 60
         with guest_lock.held(tmp_path, "virt.start", "web2", wait_s=0):
             pass
         other.send_signal(signal.SIGKILL)

@@ -33,7 +33,7 @@ def test_who_lets_nobody_in_is_named_within_the_time(tmp_path):
             connection.connect(where),
         ):
             pass
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 60
 
 
 def test_of_another_host_it_may_be_the_port():
@@ -71,14 +71,14 @@ def daemon(tmp_path):
     with open(tmp_path / "log", "wb") as log:
         process = subprocess.Popen(argv, env={**os.environ, **places}, stderr=log, stdout=log)
     path = home / "libvirt" / "libvirt-sock"
-    end = time.monotonic() + 30
+    end = time.monotonic() + 180
     while not path.exists() and process.poll() is None and time.monotonic() < end:
         time.sleep(0.1)
     assert path.exists(), (tmp_path / "log").read_text()
     yield process, path
     process.send_signal(signal.SIGCONT)
-    process.terminate()
-    process.wait(30)
+    process.kill()
+    process.wait()
 
 
 def test_a_libvirt_that_is_restarted_while_it_is_asked_is_said_to_be(daemon):
@@ -118,7 +118,7 @@ def test_who_stops_to_answer_in_mid_work_is_named(daemon, monkeypatch):
         try:
             conn.listAllDomains()
         finally:
-            assert time.monotonic() - began < 15
+            assert time.monotonic() - began < 60
 
 
 def test_a_guestfish_that_hangs_is_ended(tmp_path, monkeypatch):

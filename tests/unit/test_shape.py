@@ -89,10 +89,10 @@ def test_a_step_has_a_number_or_none(percent):
 
 @pytest.mark.parametrize("few", [" ", "\n", "\r\n ", "\x1b[", "\x1b]", "\u2028"])
 def test_what_a_host_says_is_one_line_and_soon(few):
-    begun = time.monotonic()
+    begun = time.process_time()
     assert "\n" not in plain.line(shape.clean(f"a{few * 200_000}b"))
     assert plain.line(" a \n\t b\r\nc ") == "a b c"
-    assert time.monotonic() - begun < 5
+    assert time.process_time() - begun < 5
 
 
 @pytest.mark.parametrize("number", [-1, True, "7", None, 2**63, [], float("nan")])

@@ -82,7 +82,7 @@ def test_a_program_that_hangs_ends_with_its_children(bmc):
     bmc.does(off=f"sleep 77 & echo $! > {bmc.folder}/child; wait", status=OFF)
     began = time.monotonic()
     assert fences.off(bmc.setting, patience_s=0.5).state == "off"
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
     child = int((bmc.folder / "child").read_text())
     for _ in range(50):
         state = Path(f"/proc/{child}/stat")
