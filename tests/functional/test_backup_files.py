@@ -353,7 +353,7 @@ def test_a_get_that_is_killed_leaves_nothing_and_holds_the_backup_until_then(fis
         target=_hanging, args=(target.folder.root,)
     )
     process.start()
-    end = time.monotonic() + 60
+    end = time.monotonic() + 180
     while not target.is_used(UUID, IDENTS[1]) and time.monotonic() < end:
         time.sleep(0.05)
     while not (state / "got").exists() and time.monotonic() < end:

@@ -44,7 +44,7 @@ def heard():
 @pytest.fixture
 def wait_for(heard, conn):
     def wait(kind, event, count):
-        end = time.monotonic() + 30
+        end = time.monotonic() + 180
         while time.monotonic() < end:
             found = [data for _uri, k, e, data in heard if (k, e) == (kind, event)]
             if len(found) >= count:

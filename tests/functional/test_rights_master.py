@@ -77,7 +77,7 @@ class Master:
         self.conf, self.typed, self.env = conf, typed, env
 
     def wait(self):
-        end = time.monotonic() + 60
+        end = time.monotonic() + 180
         while True:
             try:
                 self.opts = salt.config.client_config(self.conf)
@@ -137,7 +137,7 @@ def test_the_command_line_is_not_limited(master):
 def test_a_reactor_is_not_limited(master):
     with salt.utils.event.get_event("master", opts=master.opts, listen=True) as bus:
         bus.fire_event({}, "rights/react")
-        told, end = "", time.monotonic() + 90
+        told, end = "", time.monotonic() + 180
         while not ("by-reactor" in told and ALLOWED in told) and time.monotonic() < end:
             event = bus.get_event(wait=2, tag="salt/", full=True, match_type="startswith")
             told = json.dumps(event, default=str)

@@ -105,7 +105,7 @@ class Lab(Cloud):
         if done.returncode:
             raise LabError(f"no process matches {pattern!r} on {host}")
 
-    def wait(self, ready, what, timeout_s=60, every_s=0.5):
+    def wait(self, ready, what, timeout_s=120, every_s=0.5):
         """Wait until ``ready()`` is true and return that; LabError names `what` if not."""
         end = time.monotonic() + timeout_s
         while True:
