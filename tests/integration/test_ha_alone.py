@@ -1,7 +1,8 @@
 """High availability beside dead hosts: guests that fail alone, fences that other hypervisors run,
-definitions beside the disks, a host that is drained."""
+definitions beside the disks, a host that is drained, a better host that is back."""
 
 import shlex
+import time
 
 import pytest
 
@@ -11,6 +12,8 @@ from tests.integration.migration import counter
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 PASSWORD = "/etc/salt-virt/bmc"
+# longer than it takes to go back where it is to
+STAYS_S = 15
 # mov dx,0x505; mov al,1; out dx,al; cli; hlt: its kernel panics, says pvpanic's port
 PANICS = "\\xba\\x05\\x05\\xb0\\x01\\xee\\xfa\\xf4"
 PANICKING = f"""<domain type='qemu'><name>web2</name><memory unit='MiB'>16</memory><vcpu>1</vcpu>
@@ -44,7 +47,7 @@ class Elsewhere(HaCloud):
 @pytest.fixture(scope="module")
 def cloud(ha_lab):
     found = Elsewhere(ha_lab)
-    found.set_up({"max_fences": 100, "stable_s": 3600})
+    found.set_up({"max_fences": 100, "stable_s": 3600, "shutdown_wait_s": 5})
     found.secrets()
     counter.install(ha_lab)  # the formula: guests migrate over TLS
     found.well()
@@ -181,3 +184,49 @@ def test_a_host_whose_guest_nobody_takes_is_said_so(cloud, host):
     finally:
         for one in lab.hosts:
             lab.run("virt.restore", one)
+
+
+@pytest.fixture
+def better(cloud, host):
+    """The guest likes its host better than all others."""
+    lab = cloud.lab
+    found = lab.run("virt.ha_rule", "near", "guests=web1", f"hosts={host}:1", "only=preferred")
+    assert found.rc == 0, found
+    cloud.well()
+    yield host
+    lab.run("virt.ha_rule", "near", "remove=True")
+    lab.run("virt.ha_enable", "web1", "failback=True")
+
+
+def lost_and_back(cloud, host):
+    """The host loses its power, the guest runs elsewhere, the host is back."""
+    cloud.lab.power_off(host)
+    cloud.comes_elsewhere("web1", host, 60)
+    [away] = cloud.runs("web1")
+    cloud.back(host)
+    cloud.lab.wait(lambda: cloud.status()[1]["hosts"][host]["state"] == "up", "it is up", 60, 1)
+    return away
+
+
+def began(cloud, host):
+    """How it came to run there, as libvirt has it."""
+    return cloud.lab.exec(host, "virsh domstate --reason web1").stdout.strip()
+
+
+def test_it_goes_back_live_to_a_better_host_that_is_back(cloud, better):
+    lost_and_back(cloud, better)
+    cloud.lab.wait(lambda: cloud.runs("web1") == [better], "it is back", 90, 1)
+    cloud.lab.wait(lambda: began(cloud, better) == "running (migrated)", "it came live", 10)
+
+
+def test_one_that_is_not_to_go_back_stays_until_a_person_moves_it_with_a_stop(cloud, better):
+    lab = cloud.lab
+    assert lab.run("virt.ha_enable", "web1", "failback=False").rc == 0
+    away = lost_and_back(cloud, better)
+    time.sleep(STAYS_S)
+    assert cloud.runs("web1") == [away]
+    found = lab.run("virt.ha_move", "web1", better, "live=False")
+    assert found.rc == 0, found
+    cloud.well()
+    assert cloud.where("web1") == [better]
+    assert began(cloud, better) == "running (booted)"
