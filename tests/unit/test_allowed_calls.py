@@ -318,6 +318,12 @@ def test_the_quota_counts_what_a_person_has(ask, cloud, makes, opts, who, has, c
     assert owners.being_made(opts) == {}
 
 
+def test_a_guest_that_takes_nothing_counts_as_nothing(ask, cloud, makes):
+    cloud.has("hv4", one("web5", "bob", vcpus=0, memory_kib=0),
+              one("web6", "bob", vcpus=7, memory_kib=1))  # fmt: skip
+    assert ask("bob", init, "web21")
+
+
 def test_what_is_on_two_hosts_or_being_made_and_there_counts_once(ask, cloud, makes, opts):
     cloud.has("hv4", one("web5", "bob", vcpus=4, memory_kib=1))
     cloud.has("hv5", one("web5", "bob", vcpus=4, memory_kib=1))
