@@ -10,7 +10,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, names
+from saltvirt import errors, names, units
 from saltvirt.backuphost import receive
 from saltvirt.backups import ident, policy
 from saltvirt.host import connection
@@ -106,8 +106,8 @@ def backup(
 
 
 def backup_bring(
-    name, folder, backup="latest", new=None, over=False, stop=False, mounted=False, test=False,
-    **kwargs,
+    name, folder, backup="latest", new=None, over=False, stop=False, disk=None, mounted=False,
+    test=False, **kwargs,
 ):  # fmt: skip
     """
     Make a guest on this host from a backup in a folder of this host. It is off. Without ``new`` it
@@ -120,13 +120,16 @@ def backup_bring(
     :param over: True: it takes the place of the guest that is here, until ``virt.backup_confirm``
         or ``virt.backup_undo``
     :param stop: with ``over``: power the guest off once the new disks are there
+    :param disk: this one alone, by its target: as a file beside the images, which no guest has; with
+        ``over`` in the guest's place for it. Not with ``new``
     :param mounted: True where the folder has to be a mount point
     :param test: say which backup it would be, change nothing
     :param kwargs: as for ``virt.backup_restore``
 
-    :return: what ``virt.init`` returns, and ``ident`` of the backup; with ``test`` that alone
+    :return: what ``virt.init`` returns, and ``ident`` of the backup; of a disk as a file ``path`` and
+        ``size_bytes`` in its place; with ``test`` ``ident`` alone
 
-    :raises NotFound: no such backup
+    :raises NotFound: no such backup, or it has no such disk
     :raises AlreadyExists: the guest is here
     :raises OperationFailed: and then nothing of it is left
 
@@ -139,14 +142,26 @@ def backup_bring(
     connection.require_binding()
     found = _backup_found(name, folder, str(backup), bool(mounted))
     called = names.guest(found.guest if new is None else str(new))
+    disk = None if disk is None else values.text(disk, "disk")
+    if disk is not None and new is not None:
+        raise errors.InvalidInput("new=NAME is another guest: not with disk")
+    if disk is not None and disk not in found.disks:
+        raise errors.NotFound(
+            f"the backup {found.ident} has no disk {units.shown(disk)}, but "
+            f"{', '.join(sorted(found.disks))}"
+        )
     if test:
         return {"ident": found.ident}
     reader = __salt__["virt.backup_reader"](once=True)["authority"]
     shown = __salt__["virt.backup_show"](folder, found.uuid, found.ident, reader, mounted=mounted)
     try:
-        made = __salt__["virt.backup_restore"](
-            called, shown, itself=new is None, over=over, stop=stop, reader=reader, **kwargs
-        )  # fmt: skip
+        if disk is not None and not over:
+            made = __salt__["virt.backup_disk"](called, shown, disk, reader=reader, **kwargs)
+        else:
+            made = __salt__["virt.backup_restore"](
+                called, shown, itself=new is None, over=over, stop=stop, disk=disk, reader=reader,
+                **kwargs,
+            )  # fmt: skip
     finally:
         __salt__["virt.backup_hide"](reader)
     return {**made, "ident": found.ident}

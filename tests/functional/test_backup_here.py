@@ -69,6 +69,10 @@ def test_there_and_back(here):
     made = done(here, "backup_bring", **asked, overcommit=True)
     assert (made["name"], made["ident"]) == ("web2", first["ident"])
     assert holds(here, here.images / "web2_vda.qcow2", then)
+    # its disk alone, as a file
+    found = done(here, "backup_bring", name="web1", backup="1", disk="vda", overcommit=True)
+    assert found["ident"] == first["ident"] and holds(here, found["path"], then)
+    os.unlink(found["path"])
     # itself is here
     assert "web1" in refused(here, "backup_bring", name="web1", overcommit=True)
     # in its place, and back
@@ -84,4 +88,7 @@ def test_what_cannot_be(here):
     assert "web9" in refused(here, "backup", name="web9")
     assert "/nowhere" in refused(here, "backup", name="web1", folder="/nowhere")
     assert refused(here, "backup_bring", name="web9")
+    assert "no disk 'vdz', but vda" in refused(here, "backup_bring", name="web1", disk="vdz")
+    words = refused(here, "backup_bring", name="web1", disk="vda", new="web2")
+    assert "not with disk" in words
     assert here.traces() == []
