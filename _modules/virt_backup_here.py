@@ -120,14 +120,14 @@ def backup_bring(
     :param over: True: it takes the place of the guest that is here, until ``virt.backup_confirm``
         or ``virt.backup_undo``
     :param stop: with ``over``: power the guest off once the new disks are there
-    :param disk: this one alone, by its target: as a file beside the images, which no guest has; with
-        ``over`` in the guest's place for it. Not with ``new``
+    :param disk: this one alone, by its target: as a file beside the images, which no guest has;
+        with ``over`` in the guest's place for it. Not with ``new``
     :param mounted: True where the folder has to be a mount point
     :param test: say which backup it would be, change nothing
     :param kwargs: as for ``virt.backup_restore``
 
-    :return: what ``virt.init`` returns, and ``ident`` of the backup; of a disk as a file ``path`` and
-        ``size_bytes`` in its place; with ``test`` ``ident`` alone
+    :return: what ``virt.init`` returns, and ``ident`` of the backup; of a disk as a file ``path``
+        and ``size_bytes`` in its place; with ``test`` ``ident`` alone
 
     :raises NotFound: no such backup, or it has no such disk
     :raises AlreadyExists: the guest is here
