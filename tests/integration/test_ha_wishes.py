@@ -134,3 +134,36 @@ def test_room_for_the_loss_of_a_host_is_kept(cloud):
         lab.run("virt.ha_disable", "big1")
         for name in ("big1", "big2", "big3"):
             lab.run("virt.purge", name)
+
+
+def test_a_guest_that_grows_on_its_host_into_the_room_that_is_kept_is_told(cloud):
+    """Nobody on a hypervisor knows the reserve."""
+    lab = cloud.lab
+    cloud.configure({"reserve": 1})
+    cloud.well()
+    [host] = cloud.where(NAME)
+    others = [one for one in lab.hosts if one != host]
+
+    def told():
+        text = lab.exec("master", "cat /var/cache/salt/master/virt/ha/journal.jsonl").stdout
+        found = [json.loads(line) for line in text.splitlines()]
+        return [one["new"] for one in found if (one["what"], one["name"]) == ("reserve", host)]
+
+    free = json.loads(lab.exec("master", "salt-run --out=json virt.host_info").stdout)
+    try:
+        for one in others:
+            assert init(cloud, f"grows-{one}", host=one, start=False).rc == 0
+        assert told() == []
+        for one in others:
+            # beside that QEMU takes 70 MiB, and one in 512; then 40 are left
+            mib = (free[one]["memory_free_mib"] - 110) * 512 // 513
+            assert lab.call(one, "virt.setmem", f"grows-{one}", mib, config=True) is True
+        lab.wait(lambda: told() == ["short"], "room is short", 240, 2)
+        code, found = cloud.status()
+        assert (code, found["reserve"]["short"]) == (
+            1, [f"if {host} died, no host would take {NAME}"],
+        )  # fmt: skip
+    finally:
+        for one in others:
+            lab.run("virt.purge", f"grows-{one}")
+    lab.wait(lambda: told() == ["short", "kept"], "there is room", 240, 2)
