@@ -9,7 +9,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.fleet.answer import Answer, down
-from saltvirt.operations import deploy, report
+from saltvirt.operations import deploy, keepers, operation, report
 from saltvirt.operations.picture import Picture
 from saltvirt.placement import policy
 
@@ -503,3 +503,65 @@ def test_what_is_planned_is_carried_out(tmp_path, inits, carried):
     inits.says = {("key", "a"): errors.KeyRefused("known")}
     found = deployed(Cloud(tmp_path), ["a"]).check()
     assert found.reasons == ("a: known",)
+
+
+# -- what is seen to of those that are there -----------------------------------------------------
+
+THERE = {"vcpus": 1, "memory_kib": 1 << 19, "state": "running"}
+
+
+def test_a_name_that_somebody_keeps_is_not_made(tmp_path):
+    cloud = Cloud(tmp_path)
+    keepers.keep(cloud.opts, {"a": "somebody"})
+    found = plan(cloud, {"a": {"mem": 512}, "b": {"mem": 512}})
+    assert found.failed["a"].startswith("a is kept by somebody")
+    assert found.placed.keys() == {"b"}
+
+
+@pytest.mark.parametrize("test", [True, False])
+def test_what_else_is_wanted_is_done_for_each_that_is_there_and_failed_at_nothing(tmp_path, test):
+    cloud, asked = Cloud(tmp_path, {"hv1": dict.fromkeys("abcd", THERE)}), []
+
+    def also(fleet, name, host, asked_for_a_test):
+        assert fleet is cloud
+        asked.append((name, host, asked_for_a_test))
+        if name == "b":
+            raise errors.OperationFailed("no target")
+        return operation.Result(name, "seen to", {"backup": 1}) if name != "c" else None
+
+    wishes = [deploy.wanted(name, {"mem": 512}, "shop") for name in "abcd"]
+    one = deploy.Deploy(cloud, policy.from_config(None, None), wishes, "shop", also=also)
+    done = one.check() if test else one.run()
+    assert asked == [(name, "hv1", test) for name in "abcd"]
+    assert "b: no target" in (done.reasons if test else [f"b: {done.more['failed']['b']}"])
+    kept = deploy.DeployPlan()
+    kept.there, kept.failed = dict.fromkeys("abcd", "hv1"), {"d": "no"}
+    kept.kept["a"] = operation.Result("a", "kept", {"ha": 1})
+    one._see_to(kept, test)
+    assert kept.kept == {"a": operation.Result("a", "kept; seen to", {"ha": 1, "backup": 1})}
+    assert kept.failed == {"d": "no", "b": "no target"}
+    plain = deploy.Deploy(cloud, policy.from_config(None, None), wishes, "shop")
+    assert plain.check().nothing
+
+
+class Keeping:
+    def __init__(self, done):
+        self.done = done
+
+    def run(self):
+        return self.done
+
+    check = run
+
+
+def test_what_changes_nothing_was_not_done():
+    changed = operation.Result("a", "kept", {"ha": 1})
+    assert deploy._done(Keeping(changed), False) is changed
+    assert deploy._done(Keeping(operation.Result("a", "kept")), False) is None
+    assert deploy._done(Keeping(operation.Several((changed,))), False) is None
+    would = operation.Checked("a", "would be kept", {"ha": 1})
+    assert deploy._done(Keeping(would), True) is would
+    assert deploy._done(Keeping(replace(would, nothing=True)), True) is None
+    assert deploy._done(Keeping(operation.Several((would,))), True) is None
+    with pytest.raises(errors.OperationFailed, match=r"^one; two$"):
+        deploy._done(Keeping(replace(would, reasons=("one", "two"))), True)
