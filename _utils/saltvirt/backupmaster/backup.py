@@ -278,4 +278,6 @@ def at(fleet: Fleet, target: TargetPolicy) -> list[ListedBackup]:
     machine = keep.machine(fleet, target)
     asked = {"folder": target.folder, "mounted": target.mounted}
     said = fleet.one(machine, "virt.backup_list", asked, long=False)
+    if not isinstance(said, list):
+        raise errors.BadAnswer(f"{machine}: its answer to virt.backup_list is no list")
     return [ListedBackup.from_answer(one, machine) for one in said]
