@@ -1,4 +1,4 @@
-"""What a target says that it has, when it says something else."""
+"""What a target says that it has, when it says something else; which hosts are asked by that."""
 
 from types import SimpleNamespace
 
@@ -7,7 +7,14 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.backupmaster import backup, keep
+from saltvirt.backupmaster import backup, instant, keep
+from saltvirt.backupmaster.aside import Confirm, Undo
+from saltvirt.backupmaster.restore import Restore, RestoreRequest
+from saltvirt.backups.answers import ListedBackup
+from saltvirt.backups.policy import TargetPolicy
+from saltvirt.backups.stands import Stand
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations.report import Report
 
 
 @pytest.mark.parametrize("said", [None, 7, 2**70, "x", {"a": 1}, [7], [{}]])
@@ -16,3 +23,52 @@ def test_what_is_no_list_of_backups_is_named_with_its_host(monkeypatch, said):
     fleet = SimpleNamespace(one=lambda *_args, **_options: said)
     with pytest.raises(errors.BadAnswer, match="hv3"):
         backup.at(fleet, SimpleNamespace(folder="/srv", mounted=False))
+
+
+class Asked(Fleet):
+    """Of this master are hv1 and hv2; no host is asked anything."""
+
+    def __init__(self, root):
+        targets = {"vault": {"host": "hv1", "folder": "/b"}}
+        super().__init__({"cachedir": str(root), "virt": {"backup": {"targets": targets}}})
+
+    def _known(self):
+        return ["hv1", "hv2"]
+
+    def ask(self, hosts, fun, *_args, **_options):
+        for host in hosts:
+            assert host in self._known(), (host, fun)
+        return iter(())
+
+
+STRANGE = ["db1", "*", "hv*", "hv1,hv2", "-h", "a/b", "../../etc/shadow"]
+
+
+@pytest.mark.parametrize("host", STRANGE)
+def test_no_host_of_others_is_asked_about_a_guest_because_a_target_names_it(tmp_path, host):
+    target = TargetPolicy("vault", "hv1", "/b")
+    stood = instant.Stood(target, "u", "000001-x", Stand("web1", host))
+    with pytest.raises(errors.NotFound, match="is not a hypervisor of this master"):
+        instant.look(Asked(tmp_path), stood)
+
+
+@pytest.mark.parametrize("verb", [Confirm, Undo])
+@pytest.mark.parametrize("host", STRANGE)
+def test_nor_because_a_person_names_it(tmp_path, verb, host):
+    one = verb(Asked(tmp_path), "web1", Report(None, "web1", "x"), host=host)
+    with pytest.raises(errors.NotFound, match="is not a hypervisor of this master"):
+        one.run()
+
+
+@pytest.mark.parametrize(
+    ("host", "words"),
+    [(None, "does not say where .* host=HOST"), ("*", "is not a hypervisor of this master")],
+)
+def test_a_restore_goes_to_a_host_of_this_master(tmp_path, monkeypatch, host, words):
+    listed = ListedBackup(
+        "000001-x", when="2026-11-25T16:00:00Z", host=host, guest="web1", uuid="u", disks={},
+    )  # fmt: skip
+    monkeypatch.setattr(backup, "at", lambda *_: [listed])
+    asked = RestoreRequest("web1", new="web2")
+    with pytest.raises(errors.VirtError, match=words):
+        Restore(Asked(tmp_path), asked, Report(None, "web1", "x"))._planned()

@@ -143,12 +143,18 @@ def test_the_request_to_placement():
         ({"mem": {"boot": 1, "max": "much"}}, "mem max"),
         ({"labels": ["a"]}, r"labels: give a dictionary of labels, not \['a'\]"),
         ({"prefer": "a"}, "prefer: give a dictionary of labels, not 'a'"),
+        ({"labels": {"rack": b"\xff"}}, "labels: .* is more than names with texts and numbers"),
+        ({"prefer": {"rack": {1, 2}}}, "prefer: .* is more than names with texts and numbers"),
+        ({"labels": {1: 2, "a": 3}}, "labels: .* is more than names with texts and numbers"),
         ({"group_policy": "together"}, "group_policy 'together': it is one of "),
     ],
 )  # fmt: skip
 def test_each_part_that_is_wrong_is_named(tmp_path, more, words):
     with pytest.raises(errors.InvalidInput, match=words):
         wanted(**more).request()
+    if {"labels", "prefer"} & more.keys():
+        with pytest.raises(errors.InvalidInput, match=words):
+            wanted(**more).for_host()
     one = init(Cloud(tmp_path), **more)
     reasons = Reasons()
     with reasons:

@@ -26,7 +26,7 @@ class Confirm:
             name = names.guest(self.name)
             with reasons:
                 lock.refuse_taken(self.fleet.opts, name)
-            host = self.host or find.locate(self.fleet, name)[0]
+            host = self._where(name)
             found = purge.plan(self.fleet, host, name, "virt.backup_confirm")
             reasons.hold()
             comment = f"of what {name} had on {host} would be deleted: {_words(found.delete)}"
@@ -38,7 +38,7 @@ class Confirm:
         """Raises NotFound, Refused, OperationFailed."""
         name = names.guest(self.name)
         with lock.guest(self.fleet.opts, name, "virt.backup_confirm"):
-            host = self.host or find.locate(self.fleet, name)[0]
+            host = self._where(name)
             found = purge.plan(self.fleet, host, name, "virt.backup_confirm")
             asked = {"vm_": name, "unused": found.unused}
             said = self.fleet.one(host, "virt.backup_confirm", asked, long=True)
@@ -48,6 +48,12 @@ class Confirm:
         self.report.step("done", comment, host=host)
         more = {"host": host, "keep": done.keep}
         return Result(name, comment, {"deleted": [*done.delete]}, more)
+
+    def _where(self, name: str) -> str:
+        if not self.host:
+            return find.locate(self.fleet, name)[0]
+        self.fleet.hosts(self.host)
+        return self.host
 
 
 class Undo:

@@ -48,6 +48,7 @@ class Stood:
 def look(fleet: Fleet, stood: Stood) -> Standing:
     """What its host says of the guest. One that stands on another backup stands on this no more."""
     host = stood.stand.host
+    fleet.hosts(host)  # the target says so
     said = fleet.one(host, "virt.backup_standing", {"name": stood.stand.guest})
     found = Standing.from_answer(said, host)
     if found.state not in (GONE, WHOLE) and found.ident not in (None, stood.ident):

@@ -195,8 +195,12 @@ class Restore:
         host = asked.host or found.host
         if asked.over:
             host = find.locate(self.fleet, asked.made)[0]
+        if host is None:
+            raise errors.InvalidInput(
+                f"the backup {found.ident} does not say where its guest was: give host=HOST"
+            )
         self.fleet.hosts(host)
-        return _Planned(target, keep.machine(self.fleet, target), found, str(host))
+        return _Planned(target, keep.machine(self.fleet, target), found, host)
 
     def _made(self, found: _Planned) -> Result:
         name, of = self.request.made, found.backup

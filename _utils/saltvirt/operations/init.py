@@ -103,7 +103,11 @@ class InitRequest:
     def kept(self) -> dict[str, str]:
         """What is kept with the guest: it holds wherever the guest is moved later."""
         asked = {name: getattr(self, name) for name in ("labels", "prefer")}
-        found = {name: json.dumps(value, sort_keys=True) for name, value in asked.items() if value}
+        found = {
+            name: json.dumps(_labels(value, name), sort_keys=True)
+            for name, value in asked.items()
+            if value
+        }
         if self.groups:
             found.update(groups=" ".join(self.groups), group_policy=self.group_policy)
         return found
@@ -176,6 +180,12 @@ def _groups(value: object) -> tuple[str, ...]:
 def _labels(value: Any, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise errors.InvalidInput(f"{what}: give a dictionary of labels, not {value!r}")
+    try:
+        json.dumps(value, sort_keys=True)
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise errors.InvalidInput(
+            f"{what}: {units.shown(value)} is more than names with texts and numbers"
+        ) from exc
     return value
 
 
