@@ -16,6 +16,7 @@ from saltvirt import doors, names, places, settings, units
 from saltvirt.backuphost import receive, relay
 from saltvirt.backuphost import show as showing
 from saltvirt.backups import chains
+from saltvirt.backups import policy as backup_policy
 from saltvirt.backups.answers import (
     BackupReader,
     GuestLook,
@@ -23,7 +24,6 @@ from saltvirt.backups.answers import (
     Serving,
     ShownBackup,
 )
-from saltvirt.backups.policy import compression as backup_compression
 from saltvirt.backups.stands import Stand
 from saltvirt.backupserve import request as backup_request
 from saltvirt.host import connection
@@ -283,7 +283,7 @@ def backup_pull(
     limit = None if bandwidth is None else units.parse_count(bandwidth, "bandwidth")
     told = receive.Told(
         ident, guest, values.text(host, "host"), values.text(by, "by"), limit, _key(key),
-        backup_compression(compress, key is not None),
+        backup_policy.compression(compress, key is not None),
     )  # fmt: skip
     library, target = next(iter(saltvirt.__path__)), receive.opened(folder, bool(mounted))
     teller = _backup_teller(guest)

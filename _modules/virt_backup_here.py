@@ -13,7 +13,7 @@ saltvirt = saltvirt.fresh()
 from saltvirt import errors, names, units
 from saltvirt.backuphost import receive
 from saltvirt.backups import ident
-from saltvirt.backups.policy import compression as backup_compression
+from saltvirt.backups import policy as backup_policy
 from saltvirt.host import connection
 from saltvirt.spec import values
 
@@ -70,7 +70,7 @@ def backup(
         salt hyper1 virt.backup web1 /srv/backups
     """
     connection.require_binding()
-    compress = backup_compression(compress, key is not None)
+    compress = backup_policy.compression(compress, key is not None)
     look = __salt__["virt.backup_look"](name, **kwargs)
     if not look["disks"]:
         raise errors.InvalidInput(f"{name} has no disk to back up")
