@@ -48,9 +48,8 @@ def main():
         cloud = HaCloud(lab)
         cloud.set_up({"max_fences": 1000})
         cloud.well()
-        cloud.guest("hv1", NAME)
-        given = lab.run("virt.ha_enable", NAME)
-        assert given.rc == 0, given
+        cloud.started("hv1", NAME)
+        cloud.enabled(NAME)
         told("with a BMC", [cut(cloud) for _ in range(with_bmc)])
         for host in lab.hosts:
             power.end_bmc(lab.machine(host))

@@ -94,6 +94,11 @@ class HaCloud:
         self.lab.exec(host, f"virsh -q define /dev/stdin && virsh -q start {name}",
                       input=GUEST.format(name=name, disk=disk))  # fmt: skip
 
+    def enabled(self, name, **wishes):
+        """High availability runs it from now on."""
+        given = self.lab.run("virt.ha_enable", name, **wishes)
+        assert given.rc == 0, given
+
     def status(self):
         """(exit code, what virt.ha_status says)."""
         done = self.lab.exec("master", ["salt-run", "--out=json", "virt.ha_status"], check=False)

@@ -20,8 +20,7 @@ def cloud(ha_lab):
     found.well()
     found.started("hv1", "web1")
     number = ha_lab.exec("hv1", "virsh domid web1").stdout
-    given = ha_lab.run("virt.ha_enable", "web1")
-    assert given.rc == 0, given
+    found.enabled("web1")
     found.well()
     assert ha_lab.exec("hv1", "virsh domid web1").stdout == number
     return found

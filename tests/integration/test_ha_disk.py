@@ -22,8 +22,7 @@ def cloud(ha_lab):
     found.set_up({"max_fences": 100})
     found.well()
     found.counter()
-    given = ha_lab.run("virt.ha_enable", NAME)
-    assert given.rc == 0, given
+    found.enabled(NAME)
     return found
 
 

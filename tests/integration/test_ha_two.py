@@ -26,8 +26,7 @@ def cloud(request):
         found.set_up({"max_fences": 100})
         found.well()
         found.started("hv1", NAME)
-        given = lab.run("virt.ha_enable", NAME)
-        assert given.rc == 0, given
+        found.enabled(NAME)
         yield found
 
 
