@@ -10,7 +10,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, names, units
+from saltvirt import errors, names
 from saltvirt.backuphost import receive
 from saltvirt.backups import ident
 from saltvirt.backups import policy as backup_policy
@@ -28,16 +28,9 @@ def __virtual__():
 
 
 def backup(
-    name,
-    folder,
-    whole=False,
-    key=None,
-    mounted=False,
-    bandwidth=None,
-    compress=None,
-    test=False,
+    name, folder, whole=False, key=None, mounted=False, bandwidth=None, compress=None, test=False,
     **kwargs,
-):
+):  # fmt: skip
     """
     Back a guest of this host up into a folder of this host. What changed since the last backup
     there is read; a disk of which that is not known for sure is read whole.
@@ -146,11 +139,8 @@ def backup_bring(
     disk = None if disk is None else values.text(disk, "disk")
     if disk is not None and new is not None:
         raise errors.InvalidInput("new=NAME is another guest: not with disk")
-    if disk is not None and disk not in found.disks:
-        raise errors.NotFound(
-            f"the backup {found.ident} has no disk {units.shown(disk)}, but "
-            f"{', '.join(sorted(found.disks))}"
-        )
+    if disk is not None:
+        ident.refuse_unknown_disk(found, disk)
     if test:
         return {"ident": found.ident}
     reader = __salt__["virt.backup_reader"](once=True)["authority"]

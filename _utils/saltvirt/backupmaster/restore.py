@@ -187,9 +187,8 @@ class Restore:
         target = policy.read(settings.of_master(self.fleet.opts)).target(asked.to)
         several = backing_up.at(self.fleet, target)
         found = ident.meant(several, asked.name, asked.backup, "give new=NAME and one of {} for it")
-        if asked.disk and asked.disk not in found.disks:
-            known = ", ".join(sorted(found.disks))
-            raise errors.NotFound(f"the backup {found.ident} has no disk {asked.disk}, but {known}")
+        if asked.disk:
+            ident.refuse_unknown_disk(found, asked.disk)
         if not (asked.new or asked.over or asked.disk):
             self._is_nowhere(found)
         host = asked.host or found.host

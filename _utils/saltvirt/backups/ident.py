@@ -69,6 +69,13 @@ def find(idents: Collection[str], asked: object) -> str:
     return same[0]
 
 
+def refuse_unknown_disk(backup: ListedBackup, disk: str) -> None:
+    """Raises NotFound where a backup has no disk of that target."""
+    if disk not in backup.disks:
+        known = ", ".join(sorted(backup.disks))
+        raise NotFound(f"the backup {backup.ident} has no disk {shown(disk)}, but {known}")
+
+
 def meant(
     listed: Iterable[ListedBackup], name: str, asked: object, several: str = "give one of {}"
 ) -> ListedBackup:
