@@ -28,6 +28,7 @@ from tests.lab.machine import Machine
 from tests.lab.network import MASTER, Network, address
 from tests.lab.recipe import Recipe
 from tests.lab.sh import LabError, run
+from tests.lab.warm import Warm
 
 GIT = "/srv/git"
 
@@ -41,6 +42,7 @@ class Cloud:
         self.about = self.folder / "lab.json"
         self.lock = paths.INSTANCES / f"{self.name}.lock"
         self.network = Network(self.name)
+        self._warm = Warm(lambda: self.machine("master"))
 
     @property
     def repository(self):
@@ -192,6 +194,13 @@ class Cloud:
         argv = self.machine(host).argv([str(part) for part in command])
         return run(argv, check=check, timeout=timeout, input=input)
 
+    def typed(self, argv, check=False, timeout=600):
+        """Run ``salt …`` or ``salt-run …`` on the master, see warm.py; its CompletedProcess.
+
+        LabError when it is not done in `timeout` seconds, and with ``check`` when it fails.
+        """
+        return self._warm.run([str(word) for word in argv], timeout, check)
+
     def push(self, host, source, folder):
         """Copy a file or folder from outside into a folder of a machine."""
         source = source.resolve()
@@ -208,6 +217,7 @@ class Cloud:
 
     def down(self, only_id=None):
         """Remove everything of this lab (only the one with that id, when given)."""
+        self._warm.close()
         with self.locked():
             if only_id is None or self.describe().get("id") == only_id:
                 reaper.stop(self)

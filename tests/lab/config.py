@@ -41,6 +41,7 @@ master: master
 id: {name}
 log_level: warning
 enable_fqdns_grains: False
+enable_gpu_grains: False
 acceptance_wait_time: 1
 random_reauth_delay: 1
 auth_timeout: 5

@@ -17,24 +17,6 @@ from tests.lab.cloud import Cloud
 from tests.lab.recipe import Recipe
 from tests.lab.sh import LabError
 
-# in one process, for a `salt` takes a second to start and ten to believe in a silent minion
-PINGS = """
-import sys, time
-import salt.client
-end, wanted = time.monotonic() + float(sys.argv[1]), set(sys.argv[2:])
-quick = {"tgt_type": "list", "timeout": 2, "gather_job_timeout": 1}
-while wanted:
-    if time.monotonic() > end:
-        sys.exit(1)
-    try:
-        client = salt.client.LocalClient("/etc/salt/master")
-        answers = client.cmd(sorted(wanted), "test.ping", **quick)
-    except Exception:  # the master is starting
-        time.sleep(0.2)
-    else:
-        wanted -= {name for name, answer in answers.items() if answer is True}
-"""
-
 
 class Result(NamedTuple):
     """How a program ended: its exit code and what it printed."""
@@ -55,7 +37,7 @@ class Lab(Cloud):
     def salt(self, target, fun, *args, timeout=None, **kwargs):
         """Run `salt target fun …` on the master; {minion: its answer}."""
         argv = ["salt", "--out=json", "--static", *(["-t", timeout] if timeout else [])]
-        done = self.exec("master", [*argv, target, fun, *words(args, kwargs)], check=False)
+        done = self.typed([*argv, target, fun, *words(args, kwargs)])
         return parsed(done)
 
     def call(self, host, fun, *args, timeout=None, **kwargs):
@@ -68,13 +50,13 @@ class Lab(Cloud):
     def run(self, fun, *args, timeout=600, **kwargs):
         """Run `salt-run fun …` on the master as a user does; its Result."""
         argv = ["salt-run", fun, *words(args, kwargs)]
-        done = self.exec("master", argv, check=False, timeout=timeout)
+        done = self.typed(argv, timeout=timeout)
         return Result(done.returncode, done.stdout, done.stderr)
 
     def run_json(self, fun, *args, **kwargs):
         """What a runner's function returns."""
         argv = ["salt-run", "--out=json", fun, *words(args, kwargs)]
-        return parsed(self.exec("master", argv, check=False))
+        return parsed(self.typed(argv))
 
     def sync(self, tree=paths.REPOSITORY):
         """Publish a tree to the lab and sync it everywhere."""
@@ -118,8 +100,7 @@ class Lab(Cloud):
 
     def wait_for_minion(self, *names, timeout_s=180):
         """Wait until these minions answer test.ping; the master itself may be starting."""
-        argv = ["/opt/salt/bin/python", "-c", PINGS, timeout_s, *names]
-        if self.exec("master", argv, check=False, timeout=timeout_s + 60).returncode:
+        if self.typed(["pings", timeout_s, *names], timeout=timeout_s + 60).returncode:
             raise LabError(f"no test.ping from {', '.join(names)} in {timeout_s} s")
 
     def restart_minion(self, *hosts):

@@ -30,7 +30,13 @@ def run(argv, *, check=True, timeout=None, env=None, input=None, cwd=None):
         raise LabError(f"{argv[0]} is not installed") from exc
     except subprocess.TimeoutExpired as exc:
         raise LabError(f"{' '.join(argv)} did not end within {timeout} s") from exc
-    if check and done.returncode:
+    if check:
+        refuse_failed(argv, done)
+    return done
+
+
+def refuse_failed(argv, done):
+    """Raises LabError with the last words of a program that failed."""
+    if done.returncode:
         words = "\n".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-15:])
         raise LabError(f"{' '.join(argv)} failed with code {done.returncode}:\n{words}")
-    return done

@@ -21,7 +21,7 @@ def sync(cloud, tree=paths.REPOSITORY):
     """
     publish.publish(tree, cloud.repository)
     for command in MASTER:
-        cloud.exec("master", ["salt-run", *command])
+        cloud.typed(["salt-run", *command], check=True)
     answers = sync_all(cloud, ["-t", "120", "hv*"])
     guests = set(cloud.exec("master", "ls /etc/salt/pki/master/minions").stdout.split())
     if guests - set(cloud.names()):
@@ -36,7 +36,7 @@ def sync(cloud, tree=paths.REPOSITORY):
 def sync_all(cloud, target):
     """What the minions of a target (arguments of `salt`) answer to saltutil.sync_all."""
     argv = ["salt", "--out=json", "--static", *target, "saltutil.sync_all"]
-    done = cloud.exec("master", argv, check=False)
+    done = cloud.typed(argv)
     try:
         return json.loads(done.stdout)
     except ValueError as exc:
