@@ -1,6 +1,6 @@
-"""``salt`` and ``salt-run`` of a machine by a process in it that has imported Salt already: each call
-is a copy of that process, which then does what the command does. Half of a short command's time is
-its imports, and tests call hundreds of them.
+"""``salt`` and ``salt-run`` of a machine by a process in it that has imported Salt already: each
+call is a copy of that process, which then does what the command does. Half of a short command's
+time is its imports, and tests call hundreds of them.
 """
 
 import contextlib

@@ -1,5 +1,5 @@
-"""The process of warm.py, in a machine: a command is a line of JSON, a list of words; what became of
-it is one, too.
+"""The process of warm.py, in a machine: a command is a line of JSON, a list of words; what became
+of it is one, too.
 
 What a command imported beyond this process is imported here, before the next one. ``pings`` is no
 command of Salt's: it waits until minions answer, so many seconds at most.
@@ -21,7 +21,7 @@ for module in ("salt.cli.run", "salt.cli.salt", "salt.runner", "salt.minion"):
 
 
 def pings():
-    """A ``salt`` takes ten seconds to believe in a silent minion, and the master may be starting."""
+    """A ``salt`` takes ten seconds to believe in a silent minion; the master may be starting."""
     end, wanted = time.monotonic() + float(sys.argv[1]), set(sys.argv[2:])
     quick = {"tgt_type": "list", "timeout": 2, "gather_job_timeout": 1}
     while wanted:
@@ -53,10 +53,10 @@ def become(argv, out, err):
 
 def imported():
     """What is imported of Salt and what comes with it; what Salt loads by itself is not."""
-    at = os.path.realpath(sys.prefix)
+    at, not_by_name = os.path.realpath(sys.prefix), ("salt.loaded", "saltvirt")
     for name, module in list(sys.modules.items()):
         path = getattr(module, "__file__", None) or ""
-        if os.path.realpath(path).startswith(at) and not name.startswith(("salt.loaded", "saltvirt")):
+        if os.path.realpath(path).startswith(at) and not name.startswith(not_by_name):
             yield name
 
 
