@@ -196,17 +196,18 @@ class Backup:
     def _needed(
         self, fleet: Fleet, others: list[TargetPolicy], found: _Planned
     ) -> list[str] | None:
+        about = {"host": found.host, "look": found.look.to_answer()}
+        asked: dict[str, list[dict[str, Any]]] = {}
         kept: list[str] = []
-        for other in others:
-            asked = {
-                "folder": other.folder, "host": found.host, "look": found.look.to_answer(),
-            }  # fmt: skip
-            try:
-                machine = other.machine(found.host)
-                said = fleet.one(machine, "virt.backup_plan", asked)
-                kept += BackupPlan.from_answer(said, machine).needed
-            except errors.VirtError:
-                return None
+        try:
+            for other in others:
+                call = {"folder": other.folder, **about}
+                asked.setdefault(other.machine(found.host), []).append(call)
+            for machine, calls in asked.items():  # one job for all targets that it has
+                for said in fleet.each(machine, "virt.backup_plan", calls):
+                    kept += BackupPlan.from_answer(said.get(), machine).needed
+        except errors.VirtError:
+            return None
         return kept
 
     def _ended(self, found: _Planned, good: bool, needed: tuple[str, ...]) -> str | None:
