@@ -250,6 +250,7 @@ class World:
         machine.boot()
         machine.wait()
         self.lab.wait(lambda: self.speaks(host), f"libvirtd of {host} is up")
+        self.lab.wait_for_minion(host)
 
 
 def restoring(to):
