@@ -98,7 +98,7 @@ mutation: ## what decides is changed bit by bit: do the tests notice? ARGS="MODU
 coverage-api: ## each function and state that Salt 3007 had, and the lab test that calls it
 	python3 -m tests.tools.coverage_api $(ARGS)
 
-docs: ## the references from the docstrings, and the picture of the layers from the code
+docs: ## the references from the docstrings, the picture of the layers from the code, the dashboard for Perses from Grafana's
 	python3 -m tests.tools.docs
 
 site: ## the manuals as a site in build/site, without warnings

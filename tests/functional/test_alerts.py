@@ -117,18 +117,46 @@ def test_a_rule_fires_when_it_is_meant_and_not_when_all_is_well(promtool, tmp_pa
     assert fires(tmp_path, name, 2) == {name}
 
 
-def expressions():
-    """(title of the panel, expression) of the dashboard, its variables as those of one host."""
+def asked_by_grafana():
+    """(title of the panel, expression) of the dashboard."""
     found = json.loads((FOLDER / "dashboard.json").read_text(encoding="utf-8"))
     for panel in found["panels"]:
         for target in panel.get("targets", ()):
-            text = target["expr"].replace("$__rate_interval", "5m")
-            yield panel["title"], text.replace("$host", ".*").replace("$guest", ".*")
+            yield panel["title"], target["expr"]
 
 
-def test_every_expression_of_the_dashboard_is_one(promtool, tmp_path):
-    asked = [{"record": f"panel{n}", "expr": text} for n, (_, text) in enumerate(expressions())]
-    assert len(asked) > 10
+def asked_by_perses():
+    """The same of the one for Perses."""
+    found = json.loads((FOLDER / "perses.json").read_text(encoding="utf-8"))
+    for panel in found["spec"]["panels"].values():
+        for query in panel["spec"]["queries"]:
+            yield panel["spec"]["display"]["name"], query["spec"]["plugin"]["spec"]["query"]
+
+
+def of_all(asked):
+    """The variables as those of one host."""
+    for title, expression in asked:
+        text = expression.replace("$__rate_interval", "5m")
+        yield title, text.replace("$host", ".*").replace("$guest", ".*")
+
+
+def expressions():
+    """(title of the panel, expression) of the dashboard, its variables as those of one host."""
+    return of_all(asked_by_grafana())
+
+
+@pytest.mark.parametrize("asked", [asked_by_grafana, asked_by_perses])
+def test_every_expression_of_the_dashboard_is_one(promtool, tmp_path, asked):
+    found = [{"record": f"panel{n}", "expr": text} for n, (_, text) in enumerate(of_all(asked()))]
+    assert len(found) > 10
     path = tmp_path / "panels.json"
-    path.write_text(json.dumps({"groups": [{"name": "panels", "rules": asked}]}), "utf-8")
+    path.write_text(json.dumps({"groups": [{"name": "panels", "rules": found}]}), "utf-8")
     run([promtool, "check", "rules", path])
+
+
+def test_perses_asks_what_grafana_asks():
+    """But what is of one moment, which is that at the end of the range."""
+    found = [(title, text.replace(" @ end()", "")) for title, text in asked_by_perses()]
+    assert found == [*asked_by_grafana()]
+    of_now = (FOLDER / "dashboard.json").read_text(encoding="utf-8").count('"instant": true')
+    assert sum(" @ end()" in text for _, text in asked_by_perses()) == of_now > 0

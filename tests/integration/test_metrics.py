@@ -12,7 +12,7 @@ GUEST, CONF = "met1", "/etc/salt/minion.d/virt_exporter.conf"
 # in test_metrics_master.py; and of a guest that may write nothing for minutes
 ELSEWHERE = {
     "Hosts that answer the master", "Storage pools: may still be promised", "Storage pools: used",
-    "Certificates: time left", "High availability: hosts", "High availability: guests",
+    "Certificates: days left", "High availability: hosts", "High availability: guests",
     "Age of the last good backup", "Disks: seconds for a write",
 }  # fmt: skip
 

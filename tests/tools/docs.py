@@ -1,5 +1,5 @@
-"""Makes the references of execution module, states, engine and grain, and the picture of the
-layers: ``make docs``."""
+"""Makes the references of execution module, states, engine and grain, the picture of the layers,
+and the dashboard for Perses: ``make docs``."""
 
 import ast
 import inspect
@@ -9,7 +9,7 @@ import textwrap
 
 from tests.ha import tables
 from tests.swarm import seen
-from tests.tools import api, layers
+from tests.tools import api, layers, perses
 
 DOCS = api.REPOSITORY / "docs"
 FOLDER = DOCS / "reference"
@@ -155,6 +155,7 @@ def pages():
         FOLDER / "engine-and-grain.md": engine_and_grain(),
         FOLDER / "facts.md": facts(),
         DOCS / "layers.svg": layers.picture(),
+        perses.PERSES: perses.dashboard(),
         DOCS / "ha.md": tables.page((DOCS / "ha.md").read_text(encoding="utf-8")),
         DOCS / "scale.md": seen.page((DOCS / "scale.md").read_text(encoding="utf-8")),
         DOCS / "scale.svg": seen.plot(),
