@@ -15,6 +15,7 @@ saltvirt = saltvirt.fresh()
 from saltvirt import doors, names, places, settings, units
 from saltvirt.backuphost import receive, relay
 from saltvirt.backuphost import show as showing
+from saltvirt.backuphost import target as backup_target
 from saltvirt.backups import chains
 from saltvirt.backups import policy as backup_policy
 from saltvirt.backups.answers import (
@@ -231,7 +232,7 @@ def backup_plan(
         salt backup1 virt.backup_plan /srv/backup hyper1 look="$LOOK"
     """
     seen = GuestLook.from_answer(look, "look")
-    target = receive.opened(folder, bool(mounted))
+    target = backup_target.opened(folder, bool(mounted))
     count, sealed = units.parse_count(chain), _key(key)
     found = receive.planned(target, host, seen, bool(whole), count, sealed)
     if reader:
@@ -285,7 +286,7 @@ def backup_pull(
         ident, guest, values.text(host, "host"), values.text(by, "by"), limit, _key(key),
         backup_policy.compression(compress, key is not None),
     )  # fmt: skip
-    library, target = next(iter(saltvirt.__path__)), receive.opened(folder, bool(mounted))
+    library, target = next(iter(saltvirt.__path__)), backup_target.opened(folder, bool(mounted))
     teller = _backup_teller(guest)
     with _backup_reading(reader, found.authority, "serving: authority") as (_, mine):
         return receive.receive(library, target, told, found, mine, teller).to_answer()
@@ -324,7 +325,7 @@ def backup_list(folder, uuid=None, mounted=False):
 
         salt backup1 virt.backup_list /srv/backup
     """
-    target = receive.opened(folder, bool(mounted))
+    target = backup_target.opened(folder, bool(mounted))
     return [one.to_answer() for one in receive.listing(target, uuid)]
 
 
@@ -355,7 +356,7 @@ def backup_show(folder, uuid, backup, reader, mounted=False, stand=None):
 
         salt backup1 virt.backup_show /srv/backups "$UUID" latest "$READER"
     """
-    receive.opened(folder, bool(mounted))
+    backup_target.opened(folder, bool(mounted))
     shown = backup_request.configured(__salt__["config.get"], __opts__["id"])
     who = None if stand is None else Stand.from_answer(stand, "stand")
     if who:

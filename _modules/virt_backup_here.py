@@ -12,6 +12,7 @@ saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, names
 from saltvirt.backuphost import receive
+from saltvirt.backuphost import target as backup_target
 from saltvirt.backups import ident
 from saltvirt.backups import policy as backup_policy
 from saltvirt.host import connection
@@ -160,5 +161,5 @@ def backup_bring(
 
 def _backup_found(name, folder, backup, mounted):
     """The good one that is meant."""
-    target = receive.opened(values.text(folder, "folder"), mounted)
+    target = backup_target.opened(values.text(folder, "folder"), mounted)
     return ident.meant(receive.listing(target), name, backup)

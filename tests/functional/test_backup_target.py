@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from saltvirt import errors
-from saltvirt.backuphost import receive
+from saltvirt.backuphost import target
 from saltvirt.backuphost.folder import Busy, Folder
 from saltvirt.backups import chains, record
 from saltvirt.backups.marks import Verified
@@ -252,7 +252,7 @@ def test_what_cannot_be_a_targets_folder(tmp_path):
 @pytest.mark.parametrize("mounted", [True, False])
 def test_a_targets_folder_is_an_absolute_path(folder, mounted):
     with pytest.raises(errors.InvalidInput, match="folder must be an absolute path, not "):
-        receive.opened(folder, mounted)
+        target.opened(folder, mounted)
 
 
 def test_removing_takes_a_link_and_not_what_it_names(guest, tmp_path):

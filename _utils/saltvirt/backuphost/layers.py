@@ -49,7 +49,7 @@ def named(path: str, layers: int, key: Key | None) -> list[str]:
     """How a tool is told of a qcow2. layers: so many files it is, itself among them."""
     if key is None:
         return ["-f", record.QCOW2, path]
-    told = f"driver={record.QCOW2},file.filename={path.replace(',', ',,')}"
+    told = f"driver={record.QCOW2},file.filename={_escaped(path)}"
     for number in range(layers):
         told += f",{'backing.' * number}encrypt.key-secret={keyfile.ID}"
     return ["--object", key.object, "--image-opts", told]
@@ -57,9 +57,13 @@ def named(path: str, layers: int, key: Key | None) -> list[str]:
 
 def compressing(path: str) -> list[str]:
     """How a tool is told of a qcow2 that it is to write compressed."""
-    name = path.replace(",", ",,")
     return ["--image-opts", f"driver=compress,file.driver={record.QCOW2},file.file.driver=file,"
-            f"file.file.filename={name}"]  # fmt: skip
+            f"file.file.filename={_escaped(path)}"]  # fmt: skip
+
+
+def _escaped(path: str) -> str:
+    """As an option's value, which a comma would end."""
+    return path.replace(",", ",,")
 
 
 def _node(paths: tuple[str, ...]) -> dict[str, Any] | None:

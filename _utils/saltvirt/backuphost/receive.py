@@ -4,7 +4,6 @@ program of its own, put in their place whole or not at all."""
 from __future__ import annotations
 
 import json
-import os
 import re
 import secrets
 import signal
@@ -16,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltvirt import errors, places, program
-from saltvirt.backuphost import folder as folders
 from saltvirt.backuphost import keyfile, pull
 from saltvirt.backuphost.keyfile import Key
 from saltvirt.backuphost.target import NewBackup, Target
@@ -43,13 +41,6 @@ MOST_DISK_BYTES, MOST_CONTEXTS = 2**58, 64
 _VERSION = re.compile(r"qemu-img version (\S+)")
 
 Tell = Callable[[dict[str, Any]], None]
-
-
-def opened(folder: str, mounted: bool) -> Target:
-    """The target in a folder. mounted: it has to be a mount point. Raises InvalidInput."""
-    if mounted and not os.path.ismount(folders.absolute(folder)):
-        raise errors.InvalidInput(f"{folder} is not mounted: backups are not written below it")
-    return Target(folder)
 
 
 def planned(

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 
 from saltvirt import errors
 from saltvirt.backuphost import stands
-from saltvirt.backuphost.folder import Busy, Folder
+from saltvirt.backuphost.folder import Busy, Folder, absolute
 from saltvirt.backups import ident as idents
 from saltvirt.backups import marks, pieces, record
 from saltvirt.backups.marks import Verified
@@ -267,8 +267,8 @@ class Target:
 
 def opened(folder: str, mounted: bool) -> Target:
     """The target in a folder. mounted: it has to be a mount point. Raises InvalidInput."""
-    if mounted and not os.path.ismount(folder):
-        raise errors.InvalidInput(f"{folder} is not mounted: backups are not looked for below it")
+    if mounted and not os.path.ismount(absolute(folder)):
+        raise errors.InvalidInput(f"{folder} is not mounted: no backup is read or written below it")
     return Target(folder)
 
 
