@@ -161,13 +161,12 @@ def changes(node):  # noqa: PLR0912 - a table
         other = ast.Or if type(node.op) is ast.And else ast.And
         yield f"→ {other.__name__}", lambda n, o=other: setattr(n, "op", o())
         for place in range(len(node.values)):
-            if len(node.values) > 1:
-                yield f"operand {place + 1} left out", lambda n, p=place: n.values.pop(p)
+            yield f"operand {place + 1} left out", lambda n, p=place: _leave_out(n, p)
     elif kind is ast.BinOp and type(node.op) in SWAPPED and not _is_text(node):
         other = SWAPPED[type(node.op)]
         yield f"→ {other.__name__}", lambda n, o=other: setattr(n, "op", o())
     elif kind is ast.UnaryOp and type(node.op) is ast.Not:
-        yield "not left out", lambda n: setattr(n, "op", ast.UAdd())
+        yield "not left out", lambda n: setattr(n, "operand", ast.UnaryOp(ast.Not(), n.operand))
     elif kind is ast.Constant and isinstance(node.value, bool):
         yield f"→ {not node.value}", lambda n: setattr(n, "value", not n.value)
     elif kind is ast.Constant and isinstance(node.value, int):
@@ -185,6 +184,14 @@ def changes(node):  # noqa: PLR0912 - a table
         yield f"→ {other}", lambda n, o=other: setattr(n.func, "id", o)
     elif kind is ast.Return and node.value is not None and not _is_none(node.value):
         yield "return → None", lambda n: setattr(n, "value", ast.Constant(None))
+
+
+def _leave_out(node, place):
+    """The and, or without one of its operands. One alone is none for Python: what changes nothing
+    goes before it."""
+    node.values.pop(place)
+    if len(node.values) == 1:
+        node.values.insert(0, ast.Constant(isinstance(node.op, ast.And)))
 
 
 def _is_none(node):
@@ -440,8 +447,10 @@ class Runner:
         if not items or function is None:
             return False
 
+        code = mutant.code()  # one that Python does not compile is none, and proves nothing
+
         def changed():
-            function.__code__ = mutant.code()
+            function.__code__ = code
             return self.run(items)
 
         return self.in_a_child(changed, MOST_S + 3 * sum(self.took[item.nodeid] for item in items))

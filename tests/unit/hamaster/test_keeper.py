@@ -2,6 +2,7 @@
 data."""
 
 import importlib.util
+import json
 import os
 import time
 from dataclasses import replace
@@ -18,6 +19,7 @@ from saltvirt.ha.registry import MAINTENANCE, UP, GuestRecord, HostRecord, Regis
 from saltvirt.ha.view import GuestRule, MasterKept, View
 from saltvirt.hamaster import files, of_master, rooms, seen
 from saltvirt.hamaster.enable import Asked, Enable, Ignore
+from saltvirt.hamaster.keeper import HaKeeper
 from saltvirt.hamaster.wishes import WishStore
 from saltvirt.operations import deploy, explain, init_list, inventory, operation, promised
 from saltvirt.operations.evacuate import Evacuate
@@ -26,6 +28,7 @@ from saltvirt.operations.init import Init, InitRequest
 from saltvirt.operations.init_list import InitList
 from saltvirt.operations.lifecycle import Lifecycle
 from saltvirt.operations.migrate import Migrate
+from saltvirt.operations.picture import Picture
 from saltvirt.operations.rebalance import Rebalance
 from saltvirt.operations.report import Report
 from saltvirt.placement import facts, policy
@@ -100,7 +103,8 @@ def test_a_guest_is_made_started_and_then_given(cloud):
 
 
 @pytest.mark.parametrize("ha", (None, False))
-def test_nothing_is_asked_for_a_guest_that_is_not_to_be_kept(cloud, ha):
+def test_nothing_is_asked_for_a_guest_that_is_not_to_be_kept(cloud, ha, monkeypatch):
+    monkeypatch.setattr(HaKeeper, "keeping", lambda *_asked, **_more: 1 / 0)
     init(cloud, ha=ha).run()
     assert wishes(cloud).guests == {}
     plain = dict(cloud.jobs)
@@ -130,6 +134,31 @@ def test_one_that_would_be_tied_to_its_host_is_refused_before_anything_is_made(c
     with pytest.raises(errors.InvalidInput, match=r"web1 could run on hv00\d alone: disk vda"):
         init(cloud, ha=True).run()
     assert not any(cloud.guests.values()) and wishes(cloud).guests == {}
+
+
+class Keeping:
+    """What gives a guest to its keeper, and says something else than usual."""
+
+    def __init__(self, done):
+        self.done = done
+
+    def run(self):
+        return self.done
+
+
+@pytest.mark.parametrize("keeping", (None, Keeping(operation.Several(()))))
+def test_a_guest_that_somebody_else_has_given_meanwhile_is_made_all_the_same(
+    cloud, monkeypatch, keeping
+):
+    monkeypatch.setattr(HaKeeper, "keeping", lambda *_asked, **_more: keeping)
+    done = init(cloud, ha=True).run()
+    assert done.more["state"] == "running" and "ha" not in done.changes
+
+
+def test_that_it_was_given_is_a_step_of_its_own(cloud):
+    host = init(cloud, ha=True).run().more["host"]
+    [told] = [data for tag, data in cloud.told if tag.endswith("/kept")]
+    assert (told["message"], told["host"]) == ("web1: given to high availability", host)
 
 
 @pytest.mark.parametrize("told", (
@@ -265,6 +294,18 @@ def test_all_of_a_list_are_given(cloud, monkeypatch):
     found = many(cloud, monkeypatch, 6, ha=True)
     assert "retcode" not in found
     assert sorted(wishes(cloud).guests) == sorted(found)
+
+
+def test_what_ties_alike_guests_to_a_host_is_asked_of_it_once(cloud, monkeypatch):
+    asked, ties = [], HaKeeper.ties
+
+    def counted(keeper, fleet, name, host, arguments):
+        asked.append(host.name)
+        return ties(keeper, fleet, name, host, arguments)
+
+    monkeypatch.setattr(HaKeeper, "ties", counted)
+    assert "retcode" not in many(cloud, monkeypatch, 6, ha=True)
+    assert len(asked) == len(set(asked)) > 1
 
 
 def test_all_of_a_list_that_would_be_tied_are_refused(cloud, monkeypatch):
@@ -412,6 +453,38 @@ def test_one_that_failed_meanwhile_takes_no_room(full, monkeypatch):
 
     monkeypatch.setattr(inventory, "gather", ask)
     assert init(full, "late", mem, host="hv002").run().more["host"] == "hv002"
+
+
+def promise_of(cloud, name):
+    """The host that a guest is promised, as every operation on this master reads it."""
+    path = Path(cloud.opts["cachedir"], "virt/promised", name)
+    return json.loads(path.read_text(encoding="utf-8"))["host"] if path.exists() else None
+
+
+def test_when_a_host_refuses_the_next_one_is_promised(full):
+    full.refuses["hv002"], seen = "refused: no image", []
+
+    def first(host, fun, _kwarg):
+        if fun == "virt.init":
+            seen.append((host, promise_of(full, "late")))
+
+    full.first = first
+    host = init(full, "late", 1024).run().more["host"]
+    assert seen == [("hv002", "hv002"), (host, host)]
+    assert promise_of(full, "late") == host
+
+
+def test_what_fails_of_many_gives_its_room_back_while_the_others_are_at_work(full):
+    keeper = of_master.keeper(full.opts)
+    full.refuses = dict.fromkeys(full.names, "refused: no image")
+    with promised.of(full.opts, keeper) as promises:
+        seen = Picture(full, BY, keeper=keeper, promises=promises)
+        wanted = InitRequest("late", 1, 1024, None, arguments={"seed": False})
+        seen.place(full, wanted, wanted.request())
+        assert promise_of(full, "late") == "hv002"
+        with pytest.raises(errors.Refused, match="no host took late"):
+            Init(full, BY, wanted, Report(full, "late", "init"), seen, keeper=keeper).run()
+        assert promise_of(full, "late") is None
 
 
 def test_one_that_was_purged_since_has_no_room_any_more(full):
