@@ -199,8 +199,13 @@ _snapshot_delete = _of_snapshot("snapshot_delete")
 
 
 def _update(rng, expected):
+    """A size is asked for of the disk that an image was put on: beside a LUN that would be another
+    disk, which takes the LUN's place."""
     what = rng.choice(({"mem": 144}, {"mem": 128}, {"cpu": 2}, {"cpu": 1}, {"size": 80}))
-    return {"verb": "update", "name": _guest(rng, expected), "via": _via(rng, "update"), **what}
+    name = _guest(rng, expected)
+    if "size" in what and expected.guests[name]["disk"] == "network":
+        what = {"mem": 144}
+    return {"verb": "update", "name": name, "via": _via(rng, "update"), **what}
 
 
 def _named(verb):

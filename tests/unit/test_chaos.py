@@ -143,6 +143,24 @@ def test_every_verb_every_way_every_fault_and_every_disk_is_drawn():
     assert {len(step["ops"]) for step in drawn} == {1, 2, 3}
 
 
+def test_no_size_is_asked_for_of_a_disk_that_is_a_lun():
+    """Seed 771302: the update did as it was told, and a new disk took the LUN's place."""
+    sized = 0
+    for seed in range(200):
+        luns = set()
+        for op in (op for step in steps.draw(seed, 12) for op in step["ops"]):
+            if op.get("disk") == "network":
+                luns.update([op["name"]] if op["verb"] == "init" else op["names"])
+            if op["verb"] in ("rename", "clone") and op["name"] in luns:
+                luns.add(op["new"])
+            if op["verb"] in ("rename", "purge"):
+                luns.discard(op["name"])
+            if op["verb"] == "update" and "size" in op:
+                assert op["name"] not in luns, seed
+                sized += 1
+    assert sized > 5
+
+
 def test_every_operation_is_a_command():
     ops = [op for seed in range(60) for step in steps.draw(seed, 12) for op in step["ops"]]
     for op in ops:

@@ -357,6 +357,15 @@ def test_what_was_not_ended_is_made_again_or_started(
     assert found.differs == said
 
 
+def test_one_that_somebody_keeps_is_left_to_who_keeps_it(tmp_path, monkeypatch):
+    """It may be off because it is just being started anew: elsewhere."""
+    monkeypatch.setattr(deploy.unended, "judge", lambda *_asked: (deploy.unended.AGAIN, None))
+    cloud = Cloud(tmp_path, {"hv1": {"a": {"vcpus": 1, "memory_kib": 1 << 20}}})
+    keepers.keep(cloud.opts, {"a": "somebody"})
+    found = plan(cloud, {"a": {"mem": 1024, "start": False}})
+    assert (found.there, found.again, found.placed) == ({"a": "hv1"}, {}, {})
+
+
 # -- what is refused, and made ------------------------------------------------------------
 
 
@@ -542,6 +551,9 @@ def test_what_else_is_wanted_is_done_for_each_that_is_there_and_failed_at_nothin
     assert kept.failed == {"d": "no", "b": "no target"}
     plain = deploy.Deploy(cloud, policy.from_config(None, None), wishes, "shop")
     assert plain.check().nothing
+    unkept = deploy.DeployPlan(ha={"a": True})
+    plain._keep_all(unkept, test)
+    assert (unkept.kept, unkept.failed) == ({}, {}), "nobody keeps guests here"
 
 
 class Keeping:

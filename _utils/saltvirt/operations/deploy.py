@@ -228,7 +228,7 @@ def _wish(found: DeployPlan, wanted: InitRequest, keeper: keepers.Keeper | None)
     except errors.VirtError as exc:
         found.failed[wanted.name] = exc.text
         return
-    if wish is not None and wanted.name in found.there:
+    if wish is not None:
         found.ha[wanted.name] = wish
 
 
@@ -352,11 +352,14 @@ class Deploy:
 
     def _see_to(self, found: DeployPlan, test: bool) -> None:
         """What else is wanted of those that are there."""
-        for name, host in sorted(found.there.items()) if self.also else ():
-            if self.also is None or name in found.failed:
+        also = self.also
+        if also is None:
+            return
+        for name, host in sorted(found.there.items()):
+            if name in found.failed:
                 continue
             try:
-                done = self.also(self.fleet, name, host, test)
+                done = also(self.fleet, name, host, test)
             except errors.VirtError as exc:
                 found.failed[name] = exc.text
                 continue

@@ -784,6 +784,57 @@ def test_a_deployment_gives_its_guests_once_and_takes_them_back(cloud, monkeypat
     assert deployed(cloud, monkeypatch, again)["changes"] == {}
 
 
+def test_what_is_only_said_of_a_place_is_said_of_that_guest_alone(full, monkeypatch):
+    full.opts["virt"]["ha"]["reserve_policy"] = "warn"
+    listed = {"huge": {"mem": BIG_GIB << 10}, "small": {"mem": 64, "host": "hv000"}}
+    said = deployed(full, monkeypatch, listed, test=True)["comment"]
+    assert "; huge: it would break virt:ha:reserve: if hv00" in said
+    assert "small: " not in said
+
+
+@pytest.mark.parametrize("starts", (True, False))
+def test_one_that_had_only_its_start_left_is_kept_when_it_runs(cloud, monkeypatch, starts):
+    cloud.guests["hv000"]["web1"] = guest(memory_kib=512 << 10, state="shutdown")
+    monkeypatch.setattr(deploy.unended, "judge", lambda *_asked: (deploy.unended.START, None))
+
+    def start(_fleet, _policy, _wanted, host, *_more):
+        if not starts:
+            raise errors.OperationFailed("hv000: memory")
+        cloud.guests[host]["web1"]["state"] = "running"
+
+    monkeypatch.setattr(deploy.unended, "start", start)
+    found = deployed(cloud, monkeypatch, {"web1": {"ha": True}})
+    assert [*wishes(cloud).guests] == (["web1"] if starts else [])
+    assert found["failed"] == ({} if starts else {"web1": "hv000: memory"})
+
+
+def test_one_that_is_made_again_is_given_by_its_init_alone(cloud, monkeypatch):
+    cloud.guests["hv000"]["web1"] = guest(memory_kib=512 << 10, state="shutdown")
+    monkeypatch.setattr(deploy.unended, "judge", lambda *_asked: (deploy.unended.AGAIN, None))
+    wanted = deploy.wanted("web1", {"mem": 512, "seed": False, "ha": True}, "shop")
+    found = deploy.plan(cloud, BY, [wanted], "shop", keeper=of_master.keeper(cloud.opts))
+    assert (found.again, found.ha) == ({"web1": "hv000"}, {})
+    # its host would say that there is one of the name already
+    monkeypatch.setattr(HaKeeper, "ties", lambda *_asked: 1 / 0)
+    assert not deployed(cloud, monkeypatch, {"web1": {"ha": True}}, test=True)["failed"]
+
+
+def test_one_that_is_not_given_whole_has_failed(cloud, monkeypatch):
+    cloud.guests["hv000"]["web1"] = guest(memory_kib=512 << 10)
+    done = operation.Result("web1", "given, but its host is silent", {"ha": 1}, complete=False)
+    monkeypatch.setattr(HaKeeper, "keeping", lambda *_asked, **_more: Keeping(done))
+    found = deployed(cloud, monkeypatch, {"web1": {"ha": True}})
+    assert found["failed"] == {"web1": "given, but its host is silent"}
+    assert found["result"] is False
+
+
+def test_one_that_nobody_is_to_keep_is_not_said_to_be_given(cloud, monkeypatch):
+    found = deployed(cloud, monkeypatch, {"web1": {}, "web2": {"ha": True}}, test=True)
+    assert "ha" not in found["changes"]["web1"]
+    assert "web1 would be given" not in found["comment"]
+    assert "web2 would be given" in found["comment"]
+
+
 def test_one_that_is_tied_fails_and_the_others_are_made(cloud, monkeypatch):
     cloud.guests["hv000"]["web1"] = guest(memory_kib=512 << 10)
     cloud.disks["web1"] = cloud.disks["web2"] = "/srv/x.qcow2"
