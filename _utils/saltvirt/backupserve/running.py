@@ -4,7 +4,6 @@ libvirt's backup in pull mode."""
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 import shutil
 import time
@@ -21,6 +20,8 @@ from saltvirt.xml.domain import Domain
 
 _BITMAP = "changed"
 _QEMU_FOLDERS = "/var/lib/libvirt/qemu"
+# characters of a guest's name in that of its folder: libvirt, virDomainDefGetShortName
+_SHORT_NAME = 20
 _AGENT_S = 10
 _ENDS_S = 60
 _AGENT_CHANNEL = "org.qemu.guest_agent.0"
@@ -139,10 +140,11 @@ def _served(look: GuestLook, request: ServeRequest, plan: PlannedDisk) -> Served
 def exports_of(dom: libvirt.virDomain) -> str:
     """Where QEMU shows the disks of a guest that runs: in the folder that libvirt has for this
     guest's QEMU, which alone it may write to everywhere. Raises OperationFailed."""
-    found = glob.glob(f"{_QEMU_FOLDERS}/domain-{dom.ID()}-*")
-    if len(found) != 1:
+    # by its number alone it may be another's: a power cut leaves folders, and numbers come again
+    found = os.path.join(_QEMU_FOLDERS, f"domain-{dom.ID()}-{dom.name()[:_SHORT_NAME]}")
+    if not os.path.isdir(found):
         raise errors.OperationFailed(f"{dom.name()} has no folder below {_QEMU_FOLDERS}")
-    return os.path.join(found[0], "salt-virt.nbd")
+    return os.path.join(found, "salt-virt.nbd")
 
 
 def scratch(request: ServeRequest) -> str:
