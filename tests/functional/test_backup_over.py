@@ -2,8 +2,11 @@
 backup, its disks are whole, and the same verb goes on. On a libvirtd of our own; what a target
 shows by NBD is a file here."""
 
+import contextlib
 import os
+import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,11 +20,15 @@ from saltvirt import errors
 from saltvirt.backups import chains
 from saltvirt.backups.answers import ShownBackup, ShownDisk
 from saltvirt.backupserve import look, over, restore
+from saltvirt.design.domain import RECORD_VERSION
 from saltvirt.host.domain import aside
 from saltvirt.host.migration import departed
 from saltvirt.host.provision import admission, disk_notes, guest_builder
-from saltvirt.host.storage import usage
+from saltvirt.host.storage import unchanged_disks, usage
 from saltvirt.xml.backup import Checkpoint, CheckpointDisk
+from saltvirt.xml.domain import Domain
+from saltvirt.xml.metadata import GuestRecord, OwnDisk
+from tests.clock import until
 from tests.functional import killing
 from tests.functional.daemon import libvirtd  # noqa: F401
 from tests.functional.test_killed import DISK, GUEST, MIB, Host
@@ -65,14 +72,25 @@ class Over(Host):
         with self.conn() as conn:
             conn.defineXML(GUEST.format(name="web1", disks=disks))
 
-    def restore(self, only=None, stop=False):
+    def shown(self, conn, targets=TARGETS, size=MIB):
+        """The backup: of the guest as it is defined now."""
+        definition = conn.lookupByName("web1").XMLDesc(0)
+        disks = tuple(ShownDisk(target, size) for target in targets)
+        return ShownBackup("000001-x", "web1", "hv2", 1, definition, disks, "")
+
+    def restore(self, only=None, stop=False, say=guest_builder.silent, **changed):
         with self.conn() as conn:
-            definition = conn.lookupByName("web1").XMLDesc(0)
-            shown = tuple(ShownDisk(target, MIB) for target in TARGETS)
-            backup = ShownBackup("000001-x", "web1", "hv2", 1, definition, shown, "")
-            tools = guest_builder.Tools(self.config)
+            shown = replace(self.shown(conn), **changed)
+            tools = guest_builder.Tools(self.config, say=say)
             wanted = guest_builder.GuestRequest("web1")
-            return over.Over(conn, wanted, tools, backup, "", stop, only).run().to_answer()
+            return over.Over(conn, wanted, tools, shown, "", stop, only).run().to_answer()
+
+    def one_disk(self, target, **changed):
+        with self.conn() as conn:
+            tools = guest_builder.Tools(self.config)
+            shown, wanted = self.shown(conn, **changed), guest_builder.GuestRequest("web1")
+            made = restore.Restore(conn, wanted, tools, shown, "", True)
+            return over.one_disk(conn, tools, "web1", made, target)
 
     def undo(self):
         with self.conn() as conn:
@@ -196,9 +214,10 @@ def test_a_guest_that_runs_is_refused_before_anything_is_made(host):
     with host.conn() as conn:
         dom = conn.lookupByName("web1")
         dom.create()
+        said = []
         with pytest.raises(errors.Refused, match="is running: stop it first"):
-            host.restore()
-        assert os.listdir(host.images) == [] and dom.isActive()
+            host.restore(say=lambda step, *_words, **_more: said.append(step))
+        assert said == [] and os.listdir(host.images) == [] and dom.isActive()
         host.restore(stop=True)
         assert not dom.isActive()
         dom.create()
@@ -219,6 +238,170 @@ def test_what_fails_leaves_the_guest_as_it_runs(host):
         dom.destroy()
     assert host.is_old()
     host.nothing_is_left()
+
+
+def as_it_was(host):
+    """The guest, and nothing of what was begun."""
+    assert host.is_old()
+    host.nothing_is_left()
+
+
+def test_another_guest_of_the_name_stays(host):
+    with host.conn() as conn:
+        text = conn.lookupByName("web1").XMLDesc(0)
+    other = re.sub("<uuid>.", "<uuid>" + ("a" if "<uuid>b" in text else "b"), text)
+    with pytest.raises(errors.Refused, match="is another guest than that of the backup"):
+        host.restore(definition=other)
+    as_it_was(host)
+
+
+def test_a_disk_that_one_of_the_two_lacks_is_named(host):
+    with pytest.raises(errors.NotFound, match="the backup 000001-x has no disk vdz"):
+        host.restore(only="vdz")
+    with pytest.raises(errors.NotFound, match="the backup 000001-x has no disk vdz"):
+        host.one_disk("vdz")
+    with host.conn() as conn:
+        text = conn.lookupByName("web1").XMLDesc(0)
+        renamed = text.replace("dev='vdb'", "dev='vdc'")
+        conn.defineXML(renamed)
+        with pytest.raises(errors.NotFound, match="web1 has no disk vdb here"):
+            host.restore(only="vdb", definition=text)
+        conn.defineXML(text)
+    as_it_was(host)
+
+
+def test_without_room_nothing_is_made(host):
+    huge = tuple(ShownDisk(target, 1 << 60) for target in TARGETS)
+    with pytest.raises(errors.NoRoom, match="disk"):
+        host.restore(disks=huge)
+    with pytest.raises(errors.NoRoom, match="disk"):
+        host.one_disk("vda", size=1 << 60)
+    as_it_was(host)
+
+
+@contextlib.contextmanager
+def in_use(path):
+    """Somebody's QEMU has it open, of which libvirt knows nothing."""
+    with subprocess.Popen(["qemu-io", "-f", "qcow2", path], stdin=subprocess.PIPE) as user:
+        try:
+            until(lambda: unchanged_disks.is_open(path), f"{path} is open")
+            yield
+        finally:
+            user.stdin.close()
+
+
+def test_a_disk_that_somebody_has_open_stays_as_it_is(host):
+    with in_use(host.old("vda")), pytest.raises(errors.OperationFailed, match="stays as it is: /"):
+        host.restore()
+    as_it_was(host)
+
+
+@pytest.mark.parametrize("what", ["changed", "started"])
+def test_one_that_is_changed_or_started_meanwhile_stays(host, what):
+    def say(step, *_words, **_more):
+        if step == "disk":
+            with host.conn() as conn:
+                dom = conn.lookupByName("web1")
+                if what == "started" and not dom.isActive():
+                    dom.create()
+                elif what == "changed":
+                    text = dom.XMLDesc(0).replace("</name>", "</name><title>new</title>")
+                    conn.defineXML(text)
+
+    words = {"changed": "was changed meanwhile", "started": "is running: stop it first"}[what]
+    with pytest.raises(errors.VirtError, match=words):
+        host.restore(say=say)
+    with host.conn() as conn:
+        dom = conn.lookupByName("web1")
+        assert bool(dom.isActive()) is (what == "started")
+        assert ("<title>new<" in dom.XMLDesc(0)) is (what == "changed")
+        if dom.isActive():
+            dom.destroy()
+    as_it_was(host)
+
+
+def test_when_libvirt_does_not_take_the_new_disks_it_is_as_it_was(host, monkeypatch):
+    define = over.lookup.define
+    monkeypatch.setattr(
+        over.lookup, "define",
+        lambda conn, text: define(conn, re.sub("<disk.*?/disk>", "", text, count=1, flags=re.S)),
+    )  # fmt: skip
+    with pytest.raises(errors.OperationFailed, match="did not take the new disks of web1"):
+        host.restore()
+    as_it_was(host)
+
+
+def test_a_disk_that_is_not_restored_stays_where_it_is(host):
+    with host.conn() as conn:
+        host.restore(disks=host.shown(conn, ("vda",)).disks)
+    paths = {one.get("file") for one in host.disks()}
+    assert host.old("vdb") in paths and host.old("vda") not in paths and len(paths) == 2
+    assert host.confirm() == [host.old("vda")]
+    assert holds(host.old("vdb"), 1)
+
+
+def test_of_one_disk_the_guests_record_of_the_others_stays(host):
+    """By it a later purge knows which files are the guest's own."""
+    with host.conn() as conn:
+        model = Domain.fromstring(conn.lookupByName("web1").XMLDesc(0))
+        model.record = GuestRecord(version=RECORD_VERSION)
+        for target in TARGETS:
+            model.record.disks.append(OwnDisk(target=target, path=host.old(target)))
+        conn.defineXML(model.tostring())
+    host.restore(only="vdb")
+    with host.conn() as conn:
+        record = Domain.fromstring(conn.lookupByName("web1").XMLDesc(0)).record
+    new = f"{host.images}/web1_vdb.qcow2"
+    assert {own.target: own.path for own in record.disks} == {"vda": host.old("vda"), "vdb": new}
+    assert len(record.disks) == 2
+    assert host.confirm() == [host.old("vdb")]
+    assert {*host.call("purge", "web1", test=True)["delete"]} == {host.old("vda"), new}
+
+
+def test_a_disk_is_made_beside_the_guests_own_as_a_file(host):
+    made = host.one_disk("vdb")
+    assert (made.path, made.size_bytes) == (f"{host.images}/web1_vdb.qcow2", MIB)
+    assert holds(made.path, 2) and host.is_old()
+    assert host.one_disk("vdb").path == f"{host.images}/web1_vdb.2.qcow2"
+    assert disk_notes.read("web1") is None and [*aside.every()] == []
+    (host.folder / "vda.b").unlink()
+    with pytest.raises(errors.VirtError, match="vda"):
+        host.one_disk("vda")
+    assert len(os.listdir(host.images)) == 2 and disk_notes.read("web1") is None
+
+
+def test_what_a_restore_would_find_is_said(host):
+    with host.conn() as conn:
+        before = over.look(conn, "web1", False)
+        dom = conn.lookupByName("web1")
+        assert (before.uuid, before.active, before.why) == (dom.UUIDString(), False, ())
+        assert before.waits is None
+        host.restore()
+        assert over.look(conn, "web1", False).waits == "000001-x"
+        host.undo()
+        dom.create()
+        [why] = over.look(conn, "web1", False).why
+        assert "is running" in why and over.look(conn, "web1", True).why == ()
+        assert over.look(conn, "web1", True).active
+        dom.destroy()
+
+
+def test_to_ask_whether_it_can_be_brought_back_changes_nothing(host):
+    host.restore()
+    with host.conn() as conn:
+        assert over.undo(conn, host.config, "web1", False, test=True).left == ()
+    assert not host.is_old() and [*aside.every()]
+
+
+def test_a_new_disk_that_somebody_has_open_is_named_and_goes_when_it_is_asked_again(host):
+    host.restore()
+    new = f"{host.images}/web1_vda.qcow2"
+    with in_use(new):
+        [why] = host.undo()
+        assert why.startswith(f"{new} stays: ")
+    assert host.is_old() and [*aside.every()], "who asks again must find what is left"
+    assert host.undo() == ()
+    as_it_was(host)
 
 
 def test_the_definition_of_a_guest_that_was_purged_comes_back(host):
