@@ -67,6 +67,24 @@ CASES = {
         seen(), [*TWO, Backup(made.ident(3), trouble="it is no JSON")], {},
         "the last backup cannot be read: it is no JSON",
     ),
+    "without a record": (
+        seen(), [*TWO, Backup(made.ident(3))], {},
+        "the last backup cannot be read: it has no record",
+    ),
+    "moved on its host": (
+        seen(disk(source="file /srv/other/web1_system.qcow2")), TWO, {},
+        f"it was replaced: it was {made.SOURCE}, it is file /srv/other/web1_system.qcow2",
+    ),
+    "encrypted from now on": (
+        seen(), TWO, {"key": "ours.0123456789abcdef"},
+        "the last backup of it is not encrypted, "
+        "this one is encrypted by the key ours.0123456789abcdef",
+    ),
+    "encrypted until now": (
+        seen(), [made.backup(2, [made.disk(of=2, key="ours.0123456789abcdef")])], {},
+        "the last backup of it is encrypted by the key ours.0123456789abcdef, "
+        "this one is not encrypted",
+    ),
     "added": (
         seen(disk("vdb")), TWO, {}, f"the disk is not in the last backup, {made.ident(2)}",
     ),
@@ -189,6 +207,8 @@ def test_increments_are_a_targets_own():
 def test_a_checkpoint_stays_while_any_target_goes_on_from_it():
     assert chains.unneeded([LAST], [made.stock(*TWO)]) == []
     assert chains.unneeded([LAST], [made.stock()]) == [LAST]
+    unreadable = made.stock(*TWO, Backup(made.ident(3), trouble="it is no JSON"))
+    assert chains.unneeded([LAST], [unreadable]) == [LAST], "the next one there is whole"
 
 
 BITMAPS = st.dictionaries(

@@ -94,6 +94,7 @@ def test_a_key_that_a_later_version_added_is_passed_over():
         ("guest", ".."),
         ("guest", "a/b"),
         ("guest", "web\x1b[2J"),
+        ("guest", "web\u202e1"),
         ("guest", "a" * 256),
         ("uuid", "../x"),
         ("uuid", made.UUID.upper()),
@@ -132,6 +133,8 @@ def test_a_field_of_another_shape_is_named(key, value):
         ("reason", None),
         ("checkpoint", "../x"),
         ("checkpoint", ""),
+        ("key", "ours"),
+        ("key", "../x.0123456789abcdef"),
         ("image", {"sha256": "../x", "format": "raw"}),
         ("image", {"sha256": "b" * 64, "format": "vmdk"}),
     ],
@@ -146,6 +149,20 @@ def test_an_increment_has_no_reason_and_stands_on_no_image():
         record.check(made.record(3, [made.disk(parent=2, reason="x")]), "it")
     with pytest.raises(BadAnswer, match="image cannot be"):
         record.check(made.record(3, [made.disk(parent=2, image=IMAGE)]), "it")
+
+
+def test_what_is_encrypted_stands_on_no_image():
+    """An image is shared by guests, whose keys are not."""
+    key = "ours.0123456789abcdef"
+    record.check(made.record(disks=[made.disk(key=key)]), "it")
+    with pytest.raises(BadAnswer, match="key cannot be"):
+        record.check(made.record(disks=[made.disk(key=key, image=IMAGE)]), "it")
+
+
+@pytest.mark.parametrize("value", [None, 7, b"a", ["a"]])
+def test_what_is_no_text_is_neither_a_uuid_nor_a_digest(value):
+    assert record.is_uuid(value) is False
+    assert record.is_sha256(value) is False
 
 
 def test_two_disks_of_one_name():

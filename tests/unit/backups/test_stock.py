@@ -160,6 +160,8 @@ def test_a_file_that_is_gone_is_said_before_the_image():
     stock = made.stock(on(1, image=IMAGE, without=("vda.qcow2",)))
     assert stock.unfit(ONE, "vda") == "vda.qcow2 is gone"
     assert stock.wrong_disk(ONE, "vda") == "vda.qcow2 is gone"
+    alone = made.stock(on(2, 1, without=("vda.qcow2",)))
+    assert alone.unfit(TWO, "vda") == "vda.qcow2 is gone"
 
 
 def test_the_first_disk_that_is_not_good_is_named():
