@@ -57,7 +57,9 @@ def ha_enable(
     :param priority: a whole number; guests with a higher one are started first; default 0
     :param restarts: how often it is started again on its host when it failed there; default 1
     :param relocates: how often it is then tried on another; default 1
-    :param failback: whether it goes back, live, to a host that it likes better; default True
+    :param failback: whether it goes back to a host that it likes better, once that is back:
+        ``live`` (or True, the default), ``restart`` (it is shut down and started there, for guests
+        that cannot migrate live) or False
     :param state: ``started`` or ``stopped``: what it is to be; default: as it is now
     :param group: a rule of ``virt.ha_rule`` that it joins
     :param agent_silent_s: it has failed, too, when its guest agent answered in this start and then

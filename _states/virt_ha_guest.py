@@ -40,7 +40,8 @@ def ha_enabled(
     :param priority: a whole number; guests with a higher one are started first
     :param restarts: how often it is started again on its host when it failed there
     :param relocates: how often it is then tried on another
-    :param failback: whether it goes back, live, to a host that it likes better
+    :param failback: whether it goes back to a host that it likes better: ``live`` (or True),
+        ``restart`` (it is shut down and started there) or False
     :param state: ``started`` or ``stopped``
     :param group: a rule of ``virt.ha_rule`` that it joins
     :param agent_silent_s: it has failed when its guest agent is silent for so many seconds

@@ -69,6 +69,12 @@ def draw(seed, trap=0.5):
     if len(masters) > 1 and not only_masters and more.random() < trap / 4:
         data |= {"suspect_s": 3, "lead_lease_s": 30, "impatient": True}
         steps.append(_asks_early(more, list(hosts), masters))
+    back = random.Random(f"{seed}, and back")
+    if back.random() < 0.3:
+        name, ranks = back.choice(list(guests)), back.sample(list(hosts), min(count, 3))
+        guests[name]["failback"] = "restart"
+        data["rules"] = [{"guests": [name], "only": "preferred",
+                          "hosts": {host: rank for rank, host in enumerate(ranks, 1)}}]  # fmt: skip
     return data
 
 

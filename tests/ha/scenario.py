@@ -6,7 +6,16 @@ from dataclasses import dataclass, field
 import yaml
 
 from saltvirt.ha.policy import HaPolicy
-from saltvirt.ha.view import APART, PREFERRED, STRICT, TOGETHER, GuestRule, GuestWanted
+from saltvirt.ha.view import (
+    APART,
+    LIVE,
+    PREFERRED,
+    RESTART,
+    STRICT,
+    TOGETHER,
+    GuestRule,
+    GuestWanted,
+)
 from saltvirt.haagent import settings
 from saltvirt.placement.facts import Guest
 from tests.ha import grammar
@@ -167,12 +176,16 @@ def guest(name, given):
         priority=number("priority", 0, -(2**31)),
         restarts=number("restarts", 1),
         relocates=number("relocates", 1),
-        failback=switch(given.get("failback", True), f"guest {name}: failback"),
+        failback=_failback(given.get("failback", True), f"guest {name}: failback"),
         leased=switch(given.get("lease", False), f"guest {name}: lease"),
         size=Guest(
             name, vcpus=number("vcpus", 1, 1), memory_kib=number("memory_mib", 1024, 1) * 1024
         ),
     )  # fmt: skip
+
+
+def _failback(value, what):
+    return value if value == RESTART else value == LIVE or switch(value, what)
 
 
 def _rule(given):

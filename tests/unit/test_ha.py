@@ -6,9 +6,11 @@ import pytest
 
 from saltvirt.ha import agent, agent_view, decide, facts, lead, quiet, registry, view
 from saltvirt.ha.agent_acts import Acting
+from saltvirt.ha.guests import GuestCase
 from saltvirt.ha.place import Room
 from saltvirt.ha.policy import HaPolicy
 from saltvirt.ha.registry import HostRecord, Registry
+from saltvirt.placement import facts as placement_facts
 from tests.ha import mutants, random, simulate
 from tests.lab.paths import REPOSITORY
 
@@ -165,3 +167,82 @@ def _conditions():
     text = (REPOSITORY / "docs/ha.md").read_text(encoding="utf-8")
     table = text.split("<!-- conditions -->")[1].split("<!-- end of conditions -->")[0]
     return [line for line in table.splitlines() if line.startswith("| `")]
+
+
+BACK = {"h1": 3, "h2": 2, "h3": 1}
+
+
+def _case(wanted, record, ran_s=0, starting=0):
+    """A guest that runs on h3, and likes h1 and h2 better; what the leader sees at 1000 s."""
+    there = {"web1": facts.GuestThere(record.epoch, facts.RUNNING)}
+    beats = {
+        host: facts.ArrivedBeat(facts.Beat(host, 1, 1, guests=there if host == "h3" else {}), 1000)
+        for host in BACK
+    }
+    hosts = {host: HostRecord("up", boot=1) for host in BACK}
+    known = Registry(version=9, members=tuple(BACK), hosts=hosts, guests={"web1": record})
+    rooms = {host: placement_facts.Host(host, 8, 8 << 20, types=("kvm",)) for host in BACK}
+    guest = view.GuestWanted("web1", "h3", failback=wanted)
+    rule = view.GuestRule(("web1",), hosts=BACK, strict=False)
+    seen = view.View(("m",), tuple(BACK), beats, rooms=rooms, guests={"web1": guest}, rules=(rule,))
+    state = replace(view.begun("m", view.MasterKept(registry=known), 0),
+                    ran_s={"web1": (record.epoch, ran_s)}, committed=9)  # fmt: skip
+    room = Room(seen, known, 1000)
+    room.starting["h1"] = starting
+    return GuestCase("web1", record, guest, known, state, seen, room, 1000)
+
+
+RUNS = registry.GuestRecord("placed", epoch=4, host="h3", boot=1, run=True, changed=5,
+                            places=(registry.GuestPlace("h3", 1),))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "wanted, live, anew", [(True, "h1", ""), ("restart", "", "h1"), (False, "", "")]
+)
+def test_a_guest_goes_back_as_it_is_wanted(wanted, live, anew):
+    case = _case(wanted, RUNS)
+    assert (case.goal, case.back) == (live, anew)
+
+
+def test_none_is_stopped_for_a_host_where_as_many_start_as_may():
+    assert _case("restart", RUNS, starting=4).back == ""
+
+
+@pytest.mark.parametrize("boot, host", [(1, "h2"), (0, "h1")])
+def test_a_host_where_it_did_not_start_is_passed_over_until_it_has_booted_anew(boot, host):
+    refused = replace(RUNS, refused=(registry.GuestPlace("h1", boot),))
+    assert _case("restart", refused).back == host
+
+
+@pytest.mark.parametrize(
+    "turned, ran_s, waits",
+    [(0, 1000, False), (1, 991, True), (1, 990, False), (3, 961, True), (3, 960, False),
+     (7, 401, True), (7, 400, False), (10**6, 400, False)],
+)  # fmt: skip
+def test_after_migrations_that_failed_it_waits_longer_and_longer_to_an_end(turned, ran_s, waits):
+    assert _case(True, replace(RUNS, turned=turned), ran_s).goal == ("" if waits else "h1")
+
+
+def test_from_a_host_that_is_to_be_empty_it_never_waits_for_long():
+    case = _case(True, replace(RUNS, turned=50), 970)
+    hosts = {**case.registry.hosts, "h3": HostRecord("maintenance", boot=1)}
+    case.registry = replace(case.registry, hosts=hosts)
+    assert case.goal == "h1"
+    case = _case(True, replace(RUNS, turned=50), 971)
+    case.registry = replace(case.registry, hosts=hosts)
+    assert case.goal == ""
+
+
+def test_one_that_does_not_start_where_it_went_back_runs_again_where_it_ran():
+    went = replace(RUNS, state="recovering", host="h1", epoch=5, better="h1", left="h3",
+                   places=(registry.GuestPlace("h1", 1),))  # fmt: skip
+    case = _case("restart", went)
+    there = {"web1": facts.GuestThere(5, facts.FAILED)}
+    case.view.beats["h1"] = facts.ArrivedBeat(facts.Beat("h1", 1, 1, guests=there), 1000)
+    row = case.next()
+    assert row is not None and row.when == "did_not_start_there"
+    done = case.changed(row, 10)
+    assert (done.better, done.left, done.host, done.run) == ("h3", "", "", False)
+    assert (done.refused, done.restarts, done.relocates) == (
+        (registry.GuestPlace("h1", 1),), 0, 0)  # fmt: skip
+    assert done.why == "it failed: it did not start: back to h3"

@@ -6,12 +6,16 @@ from dataclasses import replace
 from functools import cached_property
 
 from saltvirt.ha.facts import ALIVE, RUNNING
-from saltvirt.ha.guest_left import GuestLeft
+from saltvirt.ha.guest_failing import GuestFailing
 from saltvirt.ha.registry import MAINTENANCE, PLACED, UP, GuestPlace, GuestRecord
-from saltvirt.ha.view import MIGRATE, RELOCATE
+from saltvirt.ha.view import MIGRATE, RELOCATE, RESTART
+
+# after a migration that failed so long, then twice as long, up to the most of each kind
+WAIT_S, WAIT_PLANNED_S, WAIT_MOST_S = 10, 30, 600
+_DOUBLED = 8
 
 
-class GuestMoving(GuestLeft):
+class GuestMoving(GuestFailing):
     """Conditions and changes of the table's rows."""
 
     def has_arrived(self) -> bool:
@@ -49,37 +53,70 @@ class GuestMoving(GuestLeft):
     def goal(self) -> str:
         """The host that it is to migrate to, or nothing."""
         record, host = self.record, self.host
-        there = self.there
-        if record.target or there is None or there.state != RUNNING or not record.run:
-            return ""
-        if there.epoch != record.epoch or len(record.places) > 1:
+        if not self._is_well():
             return ""
         wish = self._wish(MIGRATE)
         if wish and wish != record.host:
             return wish if wish in self.room.ranked(self.name)[0] else ""
         beat = self.here
         if host.state == MAINTENANCE or (beat is not None and self._leaving() and beat.live):
-            return next(iter(self.room.ranked(self.name, [record.host])[0]), "")
-        return self._better() if host.state == UP else ""
+            waited = self._has_waited(WAIT_PLANNED_S)
+            return next(iter(self.room.ranked(self.name, [record.host])[0]), "") if waited else ""
+        return self._better() if self.wanted.failback is True else ""
+
+    def _is_well(self) -> bool:
+        """It runs where it is to, and nothing is under way."""
+        record, there = self.record, self.there
+        if record.target or there is None or there.state != RUNNING or not record.run:
+            return False
+        return there.epoch == record.epoch and len(record.places) <= 1
+
+    def _has_waited(self, most_s: float) -> bool:
+        """Since its last migration failed: the longer, the more did one after the other."""
+        record = self.record
+        if not record.turned:
+            return True
+        epoch, since_s = self.state.ran_s.get(self.name, (0, self.now_s))
+        wait_s = min(WAIT_S * 2 ** min(record.turned - 1, _DOUBLED), most_s)
+        return epoch == record.epoch and self.now_s - since_s >= wait_s
 
     def _better(self) -> str:
-        """A host that it likes better than its own."""
+        """A host that it likes better than its own, which is well."""
         record = self.record
-        if not self.wanted.failback or record.failed:
+        if self.host.state != UP or record.failed or not self._has_waited(WAIT_MOST_S):
             return ""
+        shut = [one.host for one in record.refused
+                if one.boot == self.registry.host(one.host).boot]  # fmt: skip
         ranks = [rule for rule in self.view.rules if rule.hosts and self.name in rule.guests]
         own = self.room.rank(self.name, record.host)
         if record.home and record.home != record.host and self.room.usable(record.home) == "":
             at_home = self.room.rank(self.name, record.home) >= own
-            if at_home and record.home in self.room.ranked(self.name)[0]:
+            if at_home and record.home in self.room.ranked(self.name, shut)[0]:
                 return record.home
         if not any(rank > own for rule in ranks for rank in rule.hosts.values()):
             return ""
-        best = next(iter(self.room.ranked(self.name)[0]), "")
+        best = next(iter(self.room.ranked(self.name, shut)[0]), "")
         return best if best and self.room.rank(self.name, best) > own else ""
 
     def is_to_migrate(self) -> bool:
         return bool(self.goal) and self.registry.armed
+
+    @cached_property
+    def back(self) -> str:
+        """The better host on which it is to be started anew, once it is down here, or nothing."""
+        if self.wanted.failback != RESTART or not self._is_well():
+            return ""
+        best = self._better()
+        return "" if self.room.is_awaited(best) else best
+
+    def is_to_restart_there(self) -> bool:
+        return bool(self.back) and self.registry.armed
+
+    def did_not_start_there(self) -> bool:
+        """It went back by a stop and a start, ran well before, and does not start."""
+        record = self.record
+        goes = bool(record.left) and record.better == record.host
+        return self._tries(goes, f"back to {record.left}")
 
     # what is changed
 
@@ -90,13 +127,14 @@ class GuestMoving(GuestLeft):
             record, host=record.target, boot=record.target_boot, last=record.target,
             epoch=record.epoch + 1, run=True, target="", target_boot=0, places=self.places,
             home=home, wish=wish.number if wish and wish.host == record.target else record.wish,
+            turned=0,
         )  # fmt: skip
 
     def turn_back(self, record: GuestRecord) -> GuestRecord:
         wish = self.view.wishes.get(self.name)
         return replace(
             record, target="", target_boot=0, epoch=record.epoch + 2, places=self.places,
-            wish=wish.number if wish else record.wish,
+            wish=wish.number if wish else record.wish, turned=record.turned + 1,
         )  # fmt: skip
 
     def relocate_to(self, record: GuestRecord) -> GuestRecord:
@@ -104,6 +142,19 @@ class GuestMoving(GuestLeft):
         if wish.host == record.host:
             return replace(record, state=PLACED, wish=wish.number)
         return self._let_go(replace(record, better=wish.host, wish=wish.number), gentle=True)
+
+    def restart_there(self, record: GuestRecord) -> GuestRecord:
+        self.room.take(self.name, self.back)
+        return self._let_go(replace(record, better=self.back, left=record.host), gentle=True)
+
+    def go_again(self, record: GuestRecord) -> GuestRecord:
+        """To where it ran, and not there again before that host has booted anew: each time the
+        guest is down. No try is used up."""
+        here = GuestPlace(record.host, record.boot)
+        refused = (*(one for one in record.refused if one.host != here.host), here)
+        failed = tuple(sorted({*record.failed, record.host}))
+        went = replace(record, refused=refused, failed=failed, better=record.left, left="")
+        return self._let_go(went, gentle=True)
 
     def send(self, record: GuestRecord) -> GuestRecord:
         boot = self.registry.host(self.goal).boot

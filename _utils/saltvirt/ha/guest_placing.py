@@ -57,7 +57,8 @@ class GuestPlacing(GuestSeen):
     # what is changed
 
     def settle(self, record: GuestRecord) -> GuestRecord:
-        return replace(record, better="", gentle=False, taker="", anew=0)
+        home = "" if record.home == record.host else record.home
+        return replace(record, better="", left="", gentle=False, taker="", anew=0, home=home)
 
     def place(self, record: GuestRecord) -> GuestRecord:
         boot = self.registry.host(self.choice).boot
@@ -65,4 +66,5 @@ class GuestPlacing(GuestSeen):
         return replace(
             record, host=self.choice, boot=boot, last=self.choice, run=True, gentle=False,
             epoch=record.epoch + 1, target="", taker="", places=(GuestPlace(self.choice, boot),),
+            turned=0,
         )  # fmt: skip

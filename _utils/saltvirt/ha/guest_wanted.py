@@ -82,5 +82,6 @@ class GuestAsked(GuestSeen):
 
     def resume(self, record: GuestRecord) -> GuestRecord:
         return replace(
-            record, host="", run=False, restarts=0, relocates=0, failed=(), places=self.places
-        )
+            record, host="", run=False, restarts=0, relocates=0, failed=(), places=self.places,
+            left="", refused=(), turned=0,
+        )  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from saltvirt.ha.guest_failing import GuestFailing
 from saltvirt.ha.guest_moving import GuestMoving
 from saltvirt.ha.guest_placing import GuestPlacing
 from saltvirt.ha.registry import GuestRecord
@@ -14,7 +13,7 @@ from saltvirt.ha.transitions import GUESTS, Row, by_state, first
 ROWS = by_state(GUESTS)
 
 
-class GuestCase(GuestFailing, GuestMoving, GuestPlacing):
+class GuestCase(GuestMoving, GuestPlacing):
     """One guest, as the leader sees it now."""
 
     def next(self) -> Row | None:

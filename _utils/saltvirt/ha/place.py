@@ -32,11 +32,14 @@ class Room:
         self._choices = self.like._choices if self.like else choose.Choices(self.view.placement)
         self.at: dict[str, set[str]] = {}
         self.starting: dict[str, int] = {}
+        self.coming: dict[str, int] = {}
         for name, record in self.registry.guests.items():
             for host in _hosts_of(record):
                 self.at.setdefault(host, set()).add(name)
             if record.host and record.run and record.state == RECOVERING:
                 self.starting[record.host] = self.starting.get(record.host, 0) + 1
+            elif record.left and not record.host:
+                self.coming[record.better] = self.coming.get(record.better, 0) + 1
 
     @cached_property
     def hosts(self) -> dict[str, facts.Host]:
@@ -166,6 +169,11 @@ class Room:
     def is_busy(self, host: str) -> bool:
         """As many guests start there as may at one time."""
         return self.starting.get(host, 0) >= self.view.policy.starts_at_once
+
+    def is_awaited(self, host: str) -> bool:
+        """As many start there as may, or are being stopped elsewhere to start there."""
+        starts = self.starting.get(host, 0) + self.coming.get(host, 0)
+        return starts >= self.view.policy.starts_at_once
 
     def take(self, name: str, host: str, starts: bool = True) -> None:
         """The guest has got the host."""

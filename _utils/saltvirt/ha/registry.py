@@ -36,6 +36,8 @@ class GuestRecord(Fact):
     gentle: it is shut down where it leaves, not killed.
     restarts, relocates: tries since it last ran well; failed: where; better: the host that it is to
     go to, last: where it was last. home: where it goes when that is back from what was planned.
+    turned: its migrations that failed one after the other. left: the host that it was stopped on,
+    well, to be started on a better one; refused: hosts on which it did not start then.
     wish: the last of a person's wishes that was followed. taker: the host that is to get the lease
     of its disks. anew: the epoch with which it is started where an earlier one runs, which is
     killed first. agent_silent_s: as GuestWanted has it.
@@ -58,6 +60,9 @@ class GuestRecord(Fact):
     better: str = seldom("")
     last: str = seldom("")
     home: str = seldom("")
+    turned: int = seldom(0)
+    left: str = seldom("")
+    refused: tuple[GuestPlace, ...] = seldom(())
     wish: int = seldom(0)
     taker: str = seldom("")
     anew: int = seldom(0)

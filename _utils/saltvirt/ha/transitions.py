@@ -156,6 +156,8 @@ GUESTS = (
         for state in _ASKED_FOR
         for row in (
             Row(state, "is_left", RECOVERING, "its host shuts down", "release"),
+            Row(state, "did_not_start_there", RECOVERING, "it did not start on the better host",
+                "go_again"),
             Row(state, "waits_for_storage", BLOCKED, "its storage is full: no restart mends that"),
             Row(state, "may_restart", RECOVERING, "it failed: once more in place", "restart"),
             Row(state, "may_relocate", RECOVERING, "it failed: once more elsewhere", "relocate"),
@@ -168,6 +170,8 @@ GUESTS = (
     ),
     Row(PLACED, "is_to_relocate", RECOVERING, "a person wants it elsewhere", "relocate_to"),
     Row(PLACED, "is_to_migrate", PLACED, "it is better elsewhere", "send"),
+    Row(PLACED, "is_to_restart_there", RECOVERING, "it goes to a better host by a stop and a start",
+        "restart_there"),
     Row(PLACED, "is_stable", PLACED, "it ran well for long", "forgive"),
     *(
         row

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # what a person wants of a guest
 STARTED, STOPPED, IGNORED = "started", "stopped", "ignored"
+# how it goes back to a better host; live is written down as True
+LIVE, RESTART = "live", "restart"
 # how a person wants it elsewhere
 MIGRATE, RELOCATE = "migrate", "relocate"
 # rules
@@ -32,8 +34,9 @@ OFF, ON, TIMED_OUT = "off", "on", "timed out"
 @dataclass(frozen=True)
 class GuestWanted(Fact):
     """A guest that a person gave to high availability. host: where it was then. size: as placement
-    counts it. leased: its disks have a lease that only one host can hold. agent_silent_s: it has
-    failed when its guest agent, once heard, is silent for so long; 0: never."""
+    counts it. failback: to a better host, live; or ``restart``, or not. leased: its disks have a
+    lease that only one host can hold. agent_silent_s: it has failed when its guest agent, once
+    heard, is silent for so long; 0: never."""
 
     NAMED_BY: ClassVar[str] = "name"
 
@@ -43,7 +46,7 @@ class GuestWanted(Fact):
     priority: int = 0
     restarts: int = 1
     relocates: int = 1
-    failback: bool = True
+    failback: bool | str = True
     leased: bool = False
     agent_silent_s: int = seldom(0)
     size: Guest = untold(Guest("", vcpus=1, memory_kib=1024**2))

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 from saltvirt import errors, names, units
 from saltvirt.fleet.client import Fleet
-from saltvirt.ha.view import IGNORED, STARTED, STOPPED, GuestWanted
+from saltvirt.ha.view import IGNORED, LIVE, RESTART, STARTED, STOPPED, GuestWanted
 from saltvirt.hamaster import suits
 from saltvirt.hamaster.config import WARN
 from saltvirt.hamaster.outlook import Outlook
@@ -52,11 +52,7 @@ class Asked:
         if self.agent_silent_s is not None:
             found["agent_silent_s"] = _silent(self.agent_silent_s)
         if self.failback is not None:
-            if not isinstance(self.failback, bool):
-                raise errors.InvalidInput(
-                    f"failback must be True or False, not {units.shown(self.failback)}"
-                )
-            found["failback"] = self.failback
+            found["failback"] = _failback(self.failback)
         if self.state is not None:
             if self.state not in (STARTED, STOPPED):
                 raise errors.InvalidInput(
@@ -78,6 +74,14 @@ class Asked:
                 f"there is no rule {units.shown(self.group)}: salt-run virt.ha_rule makes one; "
                 f"there: {known}"
             )
+
+
+def _failback(value: object) -> bool | str:
+    if value in (LIVE, True, False, RESTART) and isinstance(value, (bool, str)):
+        return True if value == LIVE else value
+    raise errors.InvalidInput(
+        f"failback must be {LIVE} (or True), {RESTART} or False, not {units.shown(value)}"
+    )
 
 
 def _count(value: object, key: str) -> int:

@@ -82,6 +82,16 @@ def test_a_guest_is_given_with_what_was_asked(cloud):
     assert json.dumps(answer)
 
 
+@pytest.mark.parametrize(
+    "asked, kept", [("live", True), (True, True), ("restart", "restart"), (False, False)]
+)
+def test_how_it_goes_back_is_kept(cloud, asked, kept):
+    enable(cloud, "web1", failback=False).run()
+    enable(cloud, "web1", failback=asked).run()
+    assert wishes(cloud).guests["web1"].failback == kept
+    assert enable(cloud, "web1", failback=asked).check().nothing
+
+
 def test_one_that_is_off_is_to_stay_so_unless_it_is_said(cloud):
     enable(cloud, "web2").run()
     assert wishes(cloud).guests["web2"].wanted == "stopped"
@@ -174,7 +184,8 @@ def test_the_same_again_is_nothing(cloud):
 
 @pytest.mark.parametrize("asked", (
     {"priority": -1}, {"priority": True}, {"priority": [1]}, {"restarts": 10**9},
-    {"failback": "yes"}, {"state": "ignored"}, {"state": 7}, {"group": {}},
+    {"failback": "yes"}, {"failback": 1}, {"failback": []},
+    {"state": "ignored"}, {"state": 7}, {"group": {}},
     {"agent_silent_s": 29}, {"agent_silent_s": True}, {"agent_silent_s": "long"},
 ))  # fmt: skip
 def test_what_is_no_wish_is_refused(cloud, asked):
