@@ -270,6 +270,17 @@ def test_a_guest_that_is_still_there_keeps_its_key(tmp_path, keys, monkeypatch):
     assert (keys["deleted"], away.of(cloud.opts, "hv2")) == ([], {"web1"})
 
 
+def test_a_host_that_has_no_guest_any_more_may_say_nothing_of_any(tmp_path, keys, monkeypatch):
+    cloud, one = Cloud(tmp_path, OWN), Cloud.one
+    monkeypatch.setattr(
+        Cloud, "one",
+        lambda self, host, fun, *more, **how:
+            one(self, host, fun, *more, **how) if fun != "virt.vm_state" else None,
+    )  # fmt: skip
+    Purge(cloud, "web1").run()
+    assert keys["deleted"] == ["web1"]
+
+
 def test_what_is_written_down_of_guests_that_are_away_is_the_masters_own(tmp_path):
     opts = {"cachedir": str(tmp_path)}
     assert away.of(opts, "hv1") == set()

@@ -108,6 +108,16 @@ def test_only_what_was_chosen_is_mended(cloud):
     assert (repaired, remaining) == ({"b": "removed from hv1"}, {})
 
 
+@pytest.mark.parametrize(
+    ("target", "words"), [("hv2", "to hv2, and"), ("", "to another host, and")]
+)
+def test_where_a_migration_went_is_said_as_far_as_it_is_known(cloud, target, words):
+    cloud.left["hv1"]["migrations"] = {"gone": {"target": target, "at_work": False}}
+    [found] = [one for one in repair.look(cloud)[0] if one.about == "gone"]
+    assert (found.code, found.where) == (repair.BROKEN_OFF, "hv1")
+    assert words in found.evidence
+
+
 def test_a_journal_that_cannot_be_read_is_for_a_person(cloud):
     cloud.left["hv2"]["migrations"]["m"] = {"target": "", "at_work": False, "wrong": "x.json: no"}
     [found] = repair.chosen(repair.look(cloud)[0], name="m")
@@ -175,6 +185,25 @@ def test_one_that_was_moved_between_two_answers_is_not_on_two_hosts(cloud, monke
     monkeypatch.setattr(cloud, "ask", ask)
     assert on_two(cloud) is None
     assert asked == [["hv1", "hv2"], ["hv1", "hv2"]]
+
+
+def test_one_that_began_to_move_between_two_answers_is_not_on_two_hosts(cloud, monkeypatch):
+    """The second look, for another guest, is the first that finds it on both."""
+    whole, asked = cloud.ask, []
+
+    def ask(hosts, function, kwarg=None, **options):
+        asked.append(list(hosts))
+        for answer in whole(hosts, function, kwarg, **options):
+            found = copy.deepcopy(answer.data)
+            if len(asked) > 1:
+                found["guests"]["moves"] = "running"
+            yield Answer(answer.host, found)
+
+    monkeypatch.setattr(cloud, "ask", ask)
+    for host in ("hv1", "hv2"):
+        cloud.left[host]["guests"]["two"] = "shutdown"
+    twice = [one.about for one in repair.look(cloud)[0] if one.code == repair.TWICE]
+    assert (twice, len(asked)) == (["two"], 2)
 
 
 def test_only_who_has_one_twice_is_asked_again_and_his_silence_proves_nothing(cloud, monkeypatch):

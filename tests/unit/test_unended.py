@@ -167,6 +167,24 @@ def test_one_that_may_have_run_is_named_only(tmp_path, guest, note):
     assert "was given up or killed: see salt-run virt.repair name=web1" in found.text()
 
 
+@pytest.mark.parametrize("begins", [None, "hv2"])
+def test_one_of_which_nothing_was_begun_on_its_host_is_there(tmp_path, begins):
+    cloud = Cloud(tmp_path, WEB)
+    if begins:
+        told(cloud, host=begins)
+    found = plan(cloud, {"web1": {**WISH["web1"], "start": False}})
+    assert (found.there, found.started, found.differs) == ({"web1": "hv1"}, {}, {})
+
+
+def test_one_that_was_told_to_start_meanwhile_is_not_started_again(tmp_path):
+    cloud = Cloud(tmp_path, WEB)
+    told(cloud, starting=True)
+    (wish,) = (deploy.wanted(name, said, "shop") for name, said in WISH.items())
+    with pytest.raises(errors.OperationFailed, match="on hv1 was changed meanwhile"):
+        unended.start(cloud, policy.from_config(None, None), wish, "hv1", None)
+    assert ("hv1", "virt.power") not in cloud.called
+
+
 def test_one_that_runs_is_there(tmp_path):
     cloud = Cloud(tmp_path, {**WEB, "state": "running"})
     told(cloud, starting=True)
