@@ -1,11 +1,14 @@
 """The key of a guest whose init was killed: needed to end it, and gone with what is half made."""
 
 # ruff: noqa: F811
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("salt.key")
 
 from saltvirt import errors
+from saltvirt.fleet.pillars import Pillars
 from saltvirt.operations import begun, unended
 from tests.functional.test_keys import events, opts, pairs, store  # noqa: F401
 from tests.unit.test_unended import HALF, WEB, Cloud, plan, told
@@ -34,6 +37,22 @@ def test_one_without_its_key_or_pillar_is_named_only(cloud, store, pairs):
     assert plan(there, seeded).started == {"web1": "hv1"}
     with_pillar = {"web1": {**seeded["web1"], "pillar": {"a": 1}}}
     assert "given up or killed" in plan(there, with_pillar).text()
+    Pillars(there.opts).keep("web1", pairs[0], {"a": 1})
+    assert plan(there, with_pillar).started == {"web1": "hv1"}
+    other = {"web1": {**seeded["web1"], "pillar": {"a": 2}}}
+    assert "given up or killed" in plan(there, other).text(), "it has another pillar"
+
+
+def test_one_whose_key_was_taken_back_is_named_only(cloud, store, pairs, opts):
+    """An older version wrote down no more than the host that the key was accepted for."""
+    there = cloud(WEB)
+    told(there)
+    store.accept("web1", pairs[0], host="hv1")
+    Path(opts["pki_dir"], "virt-accepted", "web1").write_text("hv1", encoding="utf-8")
+    seeded = {"web1": {"mem": 1024, "image": "salt://debian.qcow2"}}
+    assert plan(there, seeded).started == {"web1": "hv1"}
+    Path(opts["pki_dir"], "minions", "web1").unlink()
+    assert "given up or killed" in plan(there, seeded).text()
 
 
 @pytest.mark.parametrize("opts", ["this Salt"], indirect=True)

@@ -70,7 +70,7 @@ def remove(fleet: Fleet, name: str, host: str) -> None:
             raise errors.OperationFailed(f"{name} on {host} was changed meanwhile: run this again")
         purge.leftover(fleet, host, name)
         keys = KeyStore(fleet.opts)
-        if keys.status(name) and keys.stays(name, host) is None:
+        if keys.stays(name, host) is None:
             keys.delete(name)
         begun.forget(fleet.opts, name)
 
