@@ -65,6 +65,13 @@ def test_a_drive_without_a_medium_and_a_disk_of_a_server_are_nothing_to_delete(p
     assert (found.delete, found.keep) == ([str(place.base)], {})
 
 
+def test_a_device_that_stays_is_named_too(place):  # noqa: F811
+    device = """<disk type='block'><driver name='qemu' type='raw'/><source dev='/dev/vg/lent'/>
+<target dev='vdy'/><readonly/></disk>"""
+    found = purge.plan(place.conn, place.guest(device))
+    assert (found.delete, found.keep) == ([], {"/dev/vg/lent": "attached read-only"})
+
+
 def test_what_is_no_disk_of_its_own_stays_with_its_reason(place):  # noqa: F811
     paths = {name: place.root / "other" / f"{name}.raw" for name in ("iso", "lent", "both")}
     for path in paths.values():

@@ -44,6 +44,14 @@ def test_a_host_that_falls_says_why_and_separate_guests_fit_once():
     assert found.limits == {"a": "maintenance", "b": "separate"}
 
 
+def test_storage_of_its_own_gives_each_host_its_room():
+    disks = {"disk_total_bytes": 100 * GIB, "disk_free_bytes": 50 * GIB}
+    hosts = [replace(host(name, 64), cpus=64, **disks) for name in "abc"]
+    found = capacity.capacity(hosts, replace(ASK, disk_bytes=10 * GIB), PLAIN)
+    assert found.fits == {"a": 5, "b": 5, "c": 5}
+    assert found.total == 15
+
+
 def test_no_host_has_room_for_nobody():
     assert capacity.capacity([], ASK, PLAIN).total_with_one_lost == 0
     assert capacity.capacity([], ASK, PLAIN).total == 0

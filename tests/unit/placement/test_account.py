@@ -103,6 +103,13 @@ def test_a_disk_is_charged_to_the_file_system_that_it_is_on():
     assert there.folder_store("/database/x") == "/"
 
 
+def test_a_disk_of_which_no_place_is_told_is_where_images_are():
+    there = host(stores={"/": Store(GIB, GIB), "/srv": Store(GIB, GIB)},
+                 mounts={"/": "/", "/srv": "/srv"}, images_store="/srv")  # fmt: skip
+    assert account.store_of(Disk(GIB), there) == "/srv"
+    assert account.store_of(Disk(GIB, "/x"), there) == "/"
+
+
 def shared(name, promised, free=100):
     pool = Pool(200 * GIB, free * GIB, promised * GIB, "nfs nas:/vm", store="/nfs")
     store = Store(200 * GIB, free * GIB, promised * GIB, "nfs nas:/vm")
@@ -130,6 +137,9 @@ def test_a_host_is_told_what_others_promise():
     assert terms.elsewhere == {"nfs nas:/vm": 40 * GIB}
     assert account.with_reserved(alone, terms.elsewhere).free_pool_bytes(PLAIN, "nfs") == 30 * GIB
     assert "elsewhere" not in account.terms(host(), PLAIN).to_answer()
+    assert account.terms(account.joined([alone])[0], PLAIN).elsewhere == {}, "nobody else has it"
+    local = host(stores={"/x": Store(GIB, GIB, elsewhere_bytes=7)})
+    assert account.terms(local, PLAIN).elsewhere == {}, "nobody else can reach it"
 
 
 def test_a_guest_on_shared_storage_moves_without_wanting_room_there():
