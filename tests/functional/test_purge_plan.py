@@ -9,7 +9,8 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.domain import metadata, purge
+from saltvirt.host.domain import aside, metadata, purge
+from saltvirt.host.domain.aside import Aside
 from tests.functional.test_snapshots_shared import layer
 from tests.functional.test_usage import create, disk, place  # noqa: F401
 
@@ -63,6 +64,18 @@ def test_a_drive_without_a_medium_and_a_disk_of_a_server_are_nothing_to_delete(p
     dom = place.guest(EMPTY + FAR + disk(place.base, "raw"))
     found = purge.plan(place.conn, dom)
     assert (found.delete, found.keep) == ([str(place.base)], {})
+
+
+def test_what_the_guest_had_before_a_backup_took_its_place_is_named(place, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(aside, "FOLDER", str(place.root / "aside"))
+    dom = place.guest(disk(raw(place.root / "other/new.raw"), "raw"))
+    lent = "<disk type='file'><source file='/lent'/><target dev='vdb'/><readonly/></disk>"
+    before = dom.XMLDesc(0).replace("new.raw", "old.raw").replace("</disk>", f"</disk>{lent}", 1)
+    aside.keep(Aside(dom.UUIDString(), dom.name(), "000001-x", before, ()))
+    keep = purge.plan(place.conn, dom).keep
+    [why] = [why for path, why in keep.items() if path.endswith("/old.raw")]
+    assert f"virt.backup_confirm {dom.name()} host=HOST deletes it" in why
+    assert "/lent" not in keep, "it was never the guest's"
 
 
 def test_a_device_that_stays_is_named_too(place):  # noqa: F811
@@ -181,6 +194,9 @@ def test_folders_stay_that_are_not_asked_for(place):  # noqa: F811
     place.guest(disk(place.base, "raw"))
     purge.purge(place.conn, "web1", images_dir=str(place.root))
     assert place.base.parent.is_dir()
+    place.guest(disk(raw(place.base), "raw"), name="web2")
+    purge.purge(place.conn, "web2", dirs=True)
+    assert place.base.parent.is_dir(), "below no folder is none of ours"
 
 
 def test_a_guest_that_libvirt_forgets_when_it_ends_is_not_undefined(place):  # noqa: F811

@@ -108,6 +108,8 @@ def test_a_disk_of_which_no_place_is_told_is_where_images_are():
                  mounts={"/": "/", "/srv": "/srv"}, images_store="/srv")  # fmt: skip
     assert account.store_of(Disk(GIB), there) == "/srv"
     assert account.store_of(Disk(GIB, "/x"), there) == "/"
+    fell = why(there, PlacementRequest("new", 1, 1, disks=(Disk(9 * GIB),)))
+    assert fell == ("disk", "9 GiB of disk wanted, 1 GiB free")
 
 
 def shared(name, promised, free=100):
