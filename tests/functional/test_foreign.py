@@ -92,6 +92,12 @@ def test_the_connections_own_driver_is_asked_and_not_read(machine):
     assert len(list(foreign_guests.read("qemu:///session"))) == 2
 
 
+def test_one_without_a_name_is_called_as_its_file(place, machine):  # noqa: F811
+    text = GUEST.format(name="theirs", more="", os="", devices=disk(place.base))
+    (machine.config / "x.xml").write_text(text.replace("<name>theirs</name>", ""))
+    assert "used by x.xml (qemu:///session of alice" in place.why()
+
+
 def test_what_the_system_has_and_cannot_be_read_is_a_doubt(place, machine):  # noqa: F811
     machine.put("etc/lxc/c1.xml", "", around="no {} xml <")
     assert "c1.xml, a guest of lxc:///system, cannot be read" in place.why()
@@ -140,13 +146,17 @@ def _large(path):
     path.write_text(f"<domain><!--{'x' * foreign_guests._LONGEST}--></domain>")
 
 
+def _padded(path):
+    path.write_text(f"<network/>{' ' * foreign_guests._LONGEST}")
+
+
 def _missing_base(path):
     (path.parent / "empty").mkdir()
     overlay = create(path.parent / "o.qcow2", path.parent / "empty" / "gone.qcow2", "qcow2")
     path.write_text(GUEST.format(name="theirs", more="", os="", devices=disk(overlay)))
 
 
-@pytest.mark.parametrize("make", [_broken, _fifo, _bomb, _endless, _large, _missing_base])
+@pytest.mark.parametrize("make", [_broken, _fifo, _bomb, _endless, _large, _padded, _missing_base])
 def test_what_cannot_be_read_is_a_doubt_about_what_that_user_may_open(place, machine, make):  # noqa: F811
     make(machine.config / "x.xml")
     assert "it cannot be proven that nobody uses it" in place.why()
@@ -250,6 +260,7 @@ def test_a_definition_that_goes_while_it_is_looked_for_is_none(machine, place, l
 
 def test_what_is_no_guest_and_a_folder_that_is_gone_need_nothing(place, machine):  # noqa: F811
     (machine.config / "x.xml").write_text(f"<network><bridge name='{place.base}'/></network>")
+    (machine.config / "z.xml").write_text("<domstatus/>")
     folder = "<filesystem type='mount'><source dir='/nowhere/x'/><target dir='/'/></filesystem>"
     machine.put(machine.config / "y.xml", folder)
     assert place.why() is None

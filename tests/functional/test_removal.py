@@ -79,7 +79,7 @@ def test_undefine_asks_for_the_definition_alone_unless_told(place):  # noqa: F81
 )
 def test_what_libvirt_refuses_is_said(place, code, ways, asked):  # noqa: F811
     dom = Asked(place.guest(), getattr(libvirt, code), ways)
-    with pytest.raises(errors.VirtError, match="undefine web1"):
+    with pytest.raises(errors.VirtError, match="undefine web1: refused"):
         removal.undefine(place.conn, dom, everything=True)
     assert len(dom.flags) == asked
 

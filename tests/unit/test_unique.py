@@ -103,6 +103,17 @@ def test_where_libvirt_alone_is_silent_its_files_tell(tmp_path):
         init(cloud, "db1").run()
 
 
+@pytest.mark.parametrize("said", [None, 7, "db1", {"db1": 1}])
+def test_what_is_no_list_of_names_tells_nothing_of_files(tmp_path, said):
+    cloud = Cloud(tmp_path, hv1={"virt.names_on_disk": said}, hv2={"virt.names_on_disk": ["db1"]})
+    assert find.Files(["hv1", "hv2"]).names(cloud) == {"hv2": {"db1"}}
+
+
+def test_a_host_that_says_nothing_of_guests_has_none(tmp_path):
+    cloud = Cloud(tmp_path, hv1={"virt.vm_state": None}, hv2={"virt.vm_state": {"web1": "running"}})
+    assert find.locations(cloud).guests == {"web1": {"hv2": "running"}}
+
+
 def test_what_a_silent_host_was_told_to_make_is_not_made_elsewhere(tmp_path):
     cloud = Cloud(tmp_path, hv1=MAKES, hv2=silent("hv2"))
     begun.Begun(cloud.opts, "web1", "virt.init", Revert()).on("hv2")
