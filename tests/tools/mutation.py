@@ -53,7 +53,7 @@ DELETION = {
     "host.provision.undo_disks": ("test_undo_disks",),
     "host.snapshot.needs": ("test_needs", "test_snapshots_shared", "test_still_needed"),
     "host.storage.chains": ("test_usage",),
-    "host.storage.deletion": ("test_foreign", "test_still_needed"),
+    "host.storage.deletion": ("test_foreign", "test_purge_plan", "test_still_needed"),
     "host.storage.foreign_guests": ("test_foreign",),
     "host.storage.identity": (),
     "host.storage.image_users": ("test_cache", "test_still_needed"),
