@@ -36,6 +36,13 @@ def test_a_host_in_maintenance_and_stopped_guests_do_not_take_part():
     assert rebalance.plan([host("a", 4, 4, state="shutdown"), host("b")], PLAIN) == []
 
 
+def test_one_that_is_to_stay_is_not_moved():
+    hosts = [host("a", 4, 4, 4, 4), host("b")]
+    stay = {"a-0", "a-1", "a-2"}
+    assert {move.guest for move in rebalance.plan(hosts, PLAIN, stay=stay)} == {"a-3"}
+    assert rebalance.plan(hosts, PLAIN, stay={*stay, "a-3"}) == []
+
+
 def test_a_small_difference_is_not_worth_a_move():
     assert rebalance.plan([host("a", 2, 1), host("b", 2)], PLAIN) == []
 
