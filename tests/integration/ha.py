@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.integration.migration import counter
 from tests.lab import power, storage
 from tests.lab.network import MASTER
+from tests.lab.sh import LabError
 
 POOL = "/srv/shared"
 MODULES = Path("/usr/lib/python3/dist-packages")
@@ -108,12 +109,18 @@ class HaCloud:
     def well(self, timeout_s=120):
         """Waits until nothing is wrong and each guest that is to run is placed; the status."""
 
+        last = {}
+
         def ready():
             code, found = self.status()
+            last.update(found)
             guests = found["guests"].values()
             return code == 0 and all(one["state"] == "placed" for one in guests) and found
 
-        return self.lab.wait(ready, "all is well", timeout_s, 1)
+        try:
+            return self.lab.wait(ready, "all is well", timeout_s, 1)
+        except LabError as exc:
+            raise LabError(f"{exc}, but {json.dumps(last)[:6000]}") from exc
 
     def is_on(self, host):
         return self.lab.machine(host).leader() is not None

@@ -218,6 +218,17 @@ def test_it_goes_back_live_to_a_better_host_that_is_back(cloud, better):
     cloud.lab.wait(lambda: began(cloud, better) == "running (migrated)", "it came live", 10)
 
 
+def test_it_goes_back_by_a_stop_and_a_start_where_it_is_wanted_so(cloud, better):
+    lab = cloud.lab
+    assert lab.run("virt.ha_enable", "web1", "failback=restart").rc == 0
+    lost_and_back(cloud, better)
+    lab.wait(lambda: cloud.runs("web1") == [better], "it is back", 120, 1)
+    assert began(cloud, better) == "running (booted)"
+    cloud.well()
+    said = [one["why"] for one in cloud.status()[1]["decisions"] if one["name"] == "web1"]
+    assert "it goes to a better host by a stop and a start" in said
+
+
 def test_one_that_is_not_to_go_back_stays_until_a_person_moves_it_with_a_stop(cloud, better):
     lab = cloud.lab
     assert lab.run("virt.ha_enable", "web1", "failback=False").rc == 0
