@@ -1,7 +1,10 @@
 """The module ``virt`` as Salt's own loader makes it, on libvirt's test driver."""
 
+import functools
 import gc
+import subprocess
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -70,22 +73,41 @@ def empty():
     return load(EMPTY)
 
 
+@functools.cache
+def _test_at_first():
+    """The definition of the driver's own guest, by a process that has changed nothing of it."""
+    argv = ["virsh", "-c", "test:///default", "dumpxml", "--inactive", "test"]
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def only_test(conn):
-    """The driver's host lives on between tests: takes away what is not its own, and has its guest
-    run."""
+    """The driver's host lives on between tests where one of them left it open: takes away what is
+    not its own, and has its guest run as it did at first."""
     import libvirt
 
+    test = None
     for dom in conn.listAllDomains():
-        if dom.name() != "test":
-            persistent = dom.isPersistent()
-            if dom.isActive():
-                dom.destroy()
-            if persistent:
-                dom.undefineFlags(1 | 2)  # with its saved memory and its snapshots
-        elif not dom.isActive():
-            dom.create()
-        elif dom.state()[0] == libvirt.VIR_DOMAIN_PAUSED:
-            dom.resume()
+        if dom.name() == "test" and _is_as_at_first(dom):
+            test = dom
+            continue
+        persistent = dom.isPersistent()
+        if dom.isActive():
+            dom.destroy()
+        if persistent:
+            dom.undefineFlags(1 | 2)  # with its saved memory and its snapshots
+    test = test or conn.defineXML(_test_at_first())
+    if not test.isActive():
+        test.create()
+    elif test.state()[0] == libvirt.VIR_DOMAIN_PAUSED:
+        test.resume()
+
+
+def _is_as_at_first(dom):
+    """Whether it is defined so, and runs with that memory and these vCPUs where it runs."""
+    first = ElementTree.fromstring(_test_at_first())
+    size = [int(first.findtext(word)) for word in ("memory", "currentMemory", "vcpu")]
+    text = dom.XMLDesc(2).strip()  # as it is defined
+    return text == _test_at_first() and (not dom.isActive() or dom.info()[1:4] == size)
 
 
 @pytest.fixture
