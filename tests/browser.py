@@ -3,8 +3,6 @@
 import base64
 import contextlib
 import shutil
-import sys
-import zipfile
 
 from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
@@ -12,8 +10,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.lab import cache, paths
-from tests.lab.sh import run
+from tests.lab import cache, paths, wheel
 
 PATIENCE_S = 60
 # a wheel that has axe 4.12.1
@@ -132,13 +129,7 @@ def axe():
     """The path of axe's one file."""
 
     def fetch(folder):
-        listed = folder / "listed.txt"
-        listed.write_text(f"{AXE}\n", encoding="ascii")
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "-q"]
-        run([*pip, "--no-deps", "--require-hashes", "-d", folder, "-r", listed])
-        (wheel,) = folder.glob("*.whl")
-        with zipfile.ZipFile(wheel) as found:
+        with wheel.opened(AXE) as found:
             (folder / "axe.min.js").write_bytes(found.read("axe_playwright_python/axe.min.js"))
-        wheel.unlink()
 
     return cache.built(f"axe-{cache.key(AXE)}", fetch, home=paths.python_cache()) / "axe.min.js"

@@ -2,7 +2,6 @@
 backup, its disks are whole, and the same verb goes on. On a libvirtd of our own; what a target
 shows by NBD is a file here."""
 
-import contextlib
 import os
 import re
 import subprocess
@@ -24,14 +23,14 @@ from saltvirt.design.domain import RECORD_VERSION
 from saltvirt.host.domain import aside
 from saltvirt.host.migration import departed
 from saltvirt.host.provision import admission, disk_notes, guest_builder
-from saltvirt.host.storage import unchanged_disks, usage
+from saltvirt.host.storage import usage
 from saltvirt.xml.backup import Checkpoint, CheckpointDisk
 from saltvirt.xml.domain import Domain
 from saltvirt.xml.metadata import GuestRecord, OwnDisk
-from tests.clock import until
 from tests.functional import killing
 from tests.functional.daemon import libvirtd  # noqa: F401
 from tests.functional.test_killed import DISK, GUEST, MIB, Host
+from tests.functional.test_still_needed import opened
 
 TARGETS = ("vda", "vdb")
 
@@ -279,19 +278,9 @@ def test_without_room_nothing_is_made(host):
     as_it_was(host)
 
 
-@contextlib.contextmanager
-def in_use(path):
-    """Somebody's QEMU has it open, of which libvirt knows nothing."""
-    with subprocess.Popen(["qemu-io", "-f", "qcow2", path], stdin=subprocess.PIPE) as user:
-        try:
-            until(lambda: unchanged_disks.is_open(path), f"{path} is open")
-            yield
-        finally:
-            user.stdin.close()
-
-
 def test_a_disk_that_somebody_has_open_stays_as_it_is(host):
-    with in_use(host.old("vda")), pytest.raises(errors.OperationFailed, match="stays as it is: /"):
+    stays = pytest.raises(errors.OperationFailed, match="stays as it is: /")
+    with opened(host.old("vda"), "qcow2"), stays:
         host.restore()
     as_it_was(host)
 
@@ -396,7 +385,7 @@ def test_to_ask_whether_it_can_be_brought_back_changes_nothing(host):
 def test_a_new_disk_that_somebody_has_open_is_named_and_goes_when_it_is_asked_again(host):
     host.restore()
     new = f"{host.images}/web1_vda.qcow2"
-    with in_use(new):
+    with opened(new, "qcow2"):
         [why] = host.undo()
         assert why.startswith(f"{new} stays: ")
     assert host.is_old() and [*aside.every()], "who asks again must find what is left"

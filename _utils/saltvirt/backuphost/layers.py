@@ -10,6 +10,7 @@ from saltvirt.backuphost.keyfile import Key
 from saltvirt.backuphost.target import Target
 from saltvirt.backups import record
 from saltvirt.backups.record import BackupDisk, Record
+from saltvirt.images import tools
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def named(path: str, layers: int, key: Key | None) -> list[str]:
     """How a tool is told of a qcow2. layers: so many files it is, itself among them."""
     if key is None:
         return ["-f", record.QCOW2, path]
-    told = f"driver={record.QCOW2},file.filename={_escaped(path)}"
+    told = f"driver={record.QCOW2},file.filename={tools.escaped(path)}"
     for number in range(layers):
         told += f",{'backing.' * number}encrypt.key-secret={keyfile.ID}"
     return ["--object", key.object, "--image-opts", told]
@@ -58,12 +59,7 @@ def named(path: str, layers: int, key: Key | None) -> list[str]:
 def compressing(path: str) -> list[str]:
     """How a tool is told of a qcow2 that it is to write compressed."""
     return ["--image-opts", f"driver=compress,file.driver={record.QCOW2},file.file.driver=file,"
-            f"file.file.filename={_escaped(path)}"]  # fmt: skip
-
-
-def _escaped(path: str) -> str:
-    """As an option's value, which a comma would end."""
-    return path.replace(",", ",,")
+            f"file.file.filename={tools.escaped(path)}"]  # fmt: skip
 
 
 def _node(paths: tuple[str, ...]) -> dict[str, Any] | None:

@@ -33,6 +33,12 @@ def command(argv: Sequence[str]) -> list[str]:
     return [setpriv, "--pdeathsig", "KILL", "--", *argv] if setpriv else list(argv)
 
 
+def escaped(value: str) -> str:
+    """As the value of one of several options that QEMU's tools take in one word: a comma would end
+    it."""
+    return value.replace(",", ",,")
+
+
 def environment() -> dict[str, str]:
     """Our environment with messages in English, which we read.
 

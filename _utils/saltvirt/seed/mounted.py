@@ -119,7 +119,7 @@ def _fuse(space: Space, path: str, format: str) -> Iterator[str]:
         pass
     driver = "host_device" if stat.S_ISBLK(os.stat(path).st_mode) else "file"
     argv = ["qemu-storage-daemon"]
-    argv += ["--blockdev", f"driver={driver},node-name=file,filename={path.replace(',', ',,')}"]
+    argv += ["--blockdev", f"driver={driver},node-name=file,filename={tools.escaped(path)}"]
     argv += ["--blockdev", f"driver={format},node-name=disk,file=file"]
     argv += ["--export", f"type=fuse,id=show,node-name=disk,mountpoint={shown},writable=on"]
     with _daemon(space.enter(argv)) as process:
