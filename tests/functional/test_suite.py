@@ -1,15 +1,18 @@
 """How the tests are run: what may be skipped, what is installed, what ends with its parent."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from tests import conftest
+from tests.clock import until
 from tests.lab import packages, paths, process, rootless, skips, suite, testenv
 from tests.lab.recipe import SALTS
 
@@ -241,3 +244,26 @@ def test_nobody_gets_what_is_not_committed_yet_and_nothing_that_git_ignores(tmp_
 
 def test_no_package_is_listed_twice():
     assert len(set(packages.ALL)) == len(packages.ALL)
+
+
+def test_who_stands_still_goes_on_whatever_of_it_ended_meanwhile():
+    """A shell whose children end all the time, a thousand a second."""
+    argv = ["sh", "-c", "while :; do sh -c 'true & true & wait' & true; wait; done"]
+    with subprocess.Popen(argv) as shell:
+        try:
+            for _ in range(30):
+                with process.still(shell.pid):
+                    until(lambda: states(shell.pid) <= {"T", "Z"}, "stillness", 2)
+                until(lambda: "T" not in states(shell.pid), "all of them", 2)
+        finally:
+            shell.kill()
+
+
+def states(pid):
+    """The letters that proc(5) has for what a process and those below it are doing."""
+    found = set()
+    for one, _ in process.family(pid):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            text = Path(f"/proc/{one}/stat").read_text(encoding="ascii", errors="replace")
+            found.add(text.rpartition(")")[2].split()[0])
+    return found

@@ -142,3 +142,4 @@ def test_a_host_that_is_connected_but_silent_is_named_with_the_time(cloud):
         assert "error" not in data["hv1"]
     finally:
         cloud.exec("hv2", "pkill -CONT -f '[b]in/salt-minion'", timeout=20)
+        cloud.wait_for_minion("hv2")

@@ -26,6 +26,7 @@ def forger(lab):
     yield lab
     lab.exec("hv1", "systemctl kill -s CONT salt-minion")
     thread.join()
+    lab.wait_for_minion("hv1")  # libzmq gives up who stands still: what is asked next may be lost
     lab.exec("hv2", f"rm -f {MODULES}/forge.py")
 
 

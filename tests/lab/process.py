@@ -73,8 +73,29 @@ def outside(leader, inside):
 
 def kill(pid):
     """Kill a process that may be gone already."""
+    signalled(pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def still(pid):
+    """A process and all below it stand still within the block, and go on after it.
+
+    The parent first, so that it has no more children; whoever ended meanwhile is left out.
+    """
+    signalled(pid, signal.SIGSTOP)
+    try:
+        for below, _ in family(pid)[1:]:
+            signalled(below, signal.SIGSTOP)
+        yield
+    finally:
+        for one, _ in reversed(family(pid)):
+            signalled(one, signal.SIGCONT)
+
+
+def signalled(pid, number):
+    """Send a signal to a process that may be gone already."""
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
 
 
 def run_bound(argv, **how):

@@ -3,16 +3,14 @@
 import os
 import re
 import shutil
-import signal
 import time
 
-import psutil
 import pytest
 
 from saltvirt import errors
 from saltvirt.fleet import answer, client, proof
 from tests.clock import until
-from tests.lab import paths
+from tests.lab import paths, process
 from tests.rootless.cloud import PATIENCE_S
 
 SLEEP = "virt.takes"
@@ -225,24 +223,16 @@ def forger(cloud):
     """hv2 answers for hv1 as well, whose minion is stopped; what Fleet had for both."""
     modules = cloud.minions["hv2"].config["extension_modules"]
     shutil.copy(paths.REPOSITORY / "tests/integration/forge.py", f"{modules}/modules/")
-    found = psutil.Process(cloud.minions["hv1"].pid)
-    still = [found, *found.children(recursive=True)]
     clock = Clock(most_s=1.9)
-    with cloud.fleet(clock) as fleet:
-        for one in still:
-            one.send_signal(signal.SIGSTOP)
-        try:
-            given = {"host": "hv1", "data": STOLEN, "seconds": 12}
-            jid = fleet.client.cmd_async("hv2", "forge.returns", kwarg=given)
-            until(lambda: jid in os.listdir(cloud.proc("hv2")), "the forger")
-            answers = {}
-            for one in fleet.ask(cloud.hosts, "virt.vm_state", timeout_s=2):
-                answers[one.host] = one
-                clock.most_s = PATIENCE_S  # hv2 has its time to answer, hv1 its time-out
-            yield answers
-        finally:
-            for one in reversed(still):
-                one.send_signal(signal.SIGCONT)
+    with cloud.fleet(clock) as fleet, process.still(cloud.minions["hv1"].pid):
+        given = {"host": "hv1", "data": STOLEN, "seconds": 12}
+        jid = fleet.client.cmd_async("hv2", "forge.returns", kwarg=given)
+        until(lambda: jid in os.listdir(cloud.proc("hv2")), "the forger")
+        answers = {}
+        for one in fleet.ask(cloud.hosts, "virt.vm_state", timeout_s=2):
+            answers[one.host] = one
+            clock.most_s = PATIENCE_S  # hv2 has its time to answer, hv1 its time-out
+        yield answers
     until(lambda: cloud.salt("hv1", "test.ping").get("hv1") is True, "hv1")
     os.unlink(f"{modules}/modules/forge.py")
 
