@@ -167,6 +167,16 @@ def test_killed_while_one_that_is_off_is_read(cloud, part):
 
 
 @pytest.mark.slow
+def test_a_qemu_that_stands_still_is_named_soon(cloud):
+    machines = cloud.machines
+    runs(machines)
+    machines.signal("STOP", PARTS["qemu"])
+    assert "the QEMU of web1 does not answer libvirt within 30 s" in fails(cloud)
+    machines.signal("CONT", PARTS["qemu"])
+    is_as_it_was(cloud)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["keeper", "qemu", "libvirtd", "minion"])
 def test_killed_before_libvirt_has_begun(cloud, part):
     """QEMU does not answer meanwhile."""

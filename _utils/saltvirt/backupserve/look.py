@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from saltvirt import errors
 from saltvirt.backups import chains
 from saltvirt.backups.answers import GuestLook, LookedDisk
+from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import lookup
 from saltvirt.host.storage import files
@@ -16,10 +17,12 @@ from saltvirt.xml.disk import Disk
 from saltvirt.xml.domain import Domain
 
 _SOURCES = ("file", "block", "volume")
+# a QEMU that is busy answers in less; to one that stands still libvirt would wait for ever
+_ANSWERS_S = 30
 
 
 def look(conn: libvirt.virConnect, name: str) -> GuestLook:
-    """The GuestLook of a guest. Raises NotFound."""
+    """The GuestLook of a guest. Raises NotFound, OperationFailed where its QEMU stands still."""
     dom = lookup.lookup(conn, name)
     active = bool(dom.isActive())
     document = Domain.fromstring(dom.XMLDesc(0))
@@ -63,7 +66,14 @@ def _skipped(disk: Disk) -> str | None:
 
 def _disk(conn: libvirt.virConnect, dom: libvirt.virDomain, disk: Disk) -> LookedDisk:
     target = str(disk.target)
-    size = dom.blockInfo(target, 0)[0]
+    try:
+        size = connection.within(_ANSWERS_S, dom.blockInfo, target, 0)[0]
+    except TimeoutError:
+        raise errors.OperationFailed(
+            f"the QEMU of {dom.name()} does not answer libvirt within {_ANSWERS_S} s: is it "
+            f"stopped, or does its storage hang? `virsh domcontrol {dom.name()}` there says for "
+            "how long"
+        ) from None
     return LookedDisk(target, size, disk.source.place() or "", disk.driver_type or "raw")
 
 

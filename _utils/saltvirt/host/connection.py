@@ -222,8 +222,8 @@ def _open(settings: Connection) -> libvirt.virConnect:
     return libvirt.open(settings.uri)
 
 
-def _within(seconds: float, function: Callable[..., _T], *args: object) -> _T:
-    """What the function returns or raises. Raises queue.Empty when it takes longer: nothing can
+def within(seconds: float, function: Callable[..., _T], *args: object) -> _T:
+    """What the function returns or raises. Raises TimeoutError when it takes longer: nothing can
     end a call that waits in libvirt, so it is left behind in its thread."""
     done: queue.SimpleQueue[_T | Exception] = queue.SimpleQueue()
 
@@ -233,8 +233,11 @@ def _within(seconds: float, function: Callable[..., _T], *args: object) -> _T:
         except Exception as exc:
             done.put(exc)
 
-    threading.Thread(target=work, name="libvirt-open", daemon=True).start()
-    found = done.get(timeout=seconds)
+    threading.Thread(target=work, name="libvirt-call", daemon=True).start()
+    try:
+        found = done.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError from None
     if isinstance(found, Exception):
         raise found
     return found
@@ -246,12 +249,12 @@ def _opened(settings: Connection) -> libvirt.virConnect:
         if not _has_daemon(settings.uri):
             return _open(settings)
         keep_events_running()
-        conn = _within(settings.timeout_s, _open, settings)
+        conn = within(settings.timeout_s, _open, settings)
     except libvirt.libvirtError as exc:
         raise errors.ConnectionFailed(
             f"cannot connect to {where}: {exc.get_error_message() or exc}"
         ) from exc
-    except queue.Empty:
+    except TimeoutError:
         why = "does libvirtd hang?"
         if _is_remote(settings.uri):
             why = "is its port shut, or does its libvirtd hang?"
