@@ -6,7 +6,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.fleet.answer import FAILED, Answer
-from saltvirt.operations import begun, keepers
+from saltvirt.operations import begun, hints, keepers, reserved
 from saltvirt.operations.lifecycle import VERBS, Lifecycle
 from saltvirt.revert import Revert
 from tests.counted import Cloud
@@ -127,6 +127,33 @@ def test_what_a_host_would_not_admit_is_told_by_a_check(tmp_path):
     cloud = cloud_with(tmp_path, OFF)
     cloud.virt_start = lambda host, **_asked: Answer(host, error="no room: full", kind=FAILED)
     assert Lifecycle(cloud, "web1", "start").check().reasons == ("hv1: no room: full",)
+
+
+def test_a_check_names_all_that_is_in_the_way_of_a_start(tmp_path):
+    """That a host is silent which may run it, and that its own would not admit it."""
+    cloud = cloud_with(tmp_path, OFF)
+    cloud.dead = {"hv2"}
+    cloud.virt_shared_disks = lambda _host, vm_: {f"/nfs/{vm_}.qcow2": "nfs4 at /nfs"}
+    cloud.virt_start = lambda host, **_asked: Answer(host, error="no room: full", kind=FAILED)
+    silent, full = Lifecycle(cloud, "web1", "start").check().reasons
+    assert "hv2" in silent
+    assert full == "hv1: no room: full"
+
+
+def test_who_says_which_host_it_is_is_told_where_it_was_last_seen_there_too(tmp_path):
+    cloud = cloud_with(tmp_path, RUN)
+    hints.keep(cloud.opts, "web1", "hv1")
+    with pytest.raises(errors.NotFound, match="web1 is on hv1, not on hv2"):
+        Lifecycle(cloud, "web1", "force_off", host="hv2").run()
+    assert cloud.guests["hv1"]["web1"]["state"] == RUN
+
+
+def test_only_a_start_needs_the_room_that_is_kept(tmp_path, monkeypatch):
+    keeper, asked = object(), []
+    monkeypatch.setattr(reserved, "on_its_host", lambda *about: asked.append(about[0]) or "")
+    Lifecycle(cloud_with(tmp_path, PAUSE), "web1", "resume", keeper=keeper).run()
+    Lifecycle(cloud_with(tmp_path, OFF), "web1", "start", keeper=keeper).run()
+    assert asked == [None, keeper]
 
 
 def test_only_a_start_ends_what_a_killed_init_wrote_down(tmp_path):
