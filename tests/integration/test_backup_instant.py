@@ -6,6 +6,7 @@ import pytest
 
 from tests.functional.test_backup_instant import READS
 from tests.integration.hv import Hypervisor
+from tests.integration.migration import counter
 from tests.integration.test_backup import HOME, VAULT, Box, with_target
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
@@ -17,6 +18,7 @@ KEEPS = "pgrep -f 'salt-virt/backupserve.standin[g]'"
 
 @pytest.fixture(scope="module")
 def cloud(lab):
+    counter.libvirts(lab)
     yield from with_target(lab, retention={"last": 1})
 
 
