@@ -454,6 +454,20 @@ def test_the_planned_moves_are_made_as_long_as_the_cloud_is_as_planned(tmp_path)
     assert outcome.left == {}
 
 
+def test_after_a_move_that_failed_the_rest_is_left_also_where_the_cloud_looks_as_planned(tmp_path):
+    """It is defined twice, say, and counted at the target."""
+    cloud = four_on_one(tmp_path)
+
+    def move(guest, target):
+        cloud.move(guest, target)
+        raise OperationFailed("lost sight of it")
+
+    planned, outcome = even(cloud, move)
+    assert outcome.moved == {}
+    assert outcome.left.keys() == set(planned)
+    assert "plan again" in outcome.left[planned[1]]
+
+
 def test_when_somebody_else_changes_the_cloud_the_rest_of_the_plan_is_left(tmp_path):
     cloud = four_on_one(tmp_path)
 

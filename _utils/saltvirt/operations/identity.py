@@ -142,7 +142,7 @@ class _NewName(abc.ABC):
         """What of the arguments may be secret: the host asks for it."""
         return {}
 
-    def _hands_in(self, hidden: dict[str, Any]) -> bool:
+    def _hands_in(self, hidden: dict[str, Any] | None) -> bool:
         """Whether the host hands in a key, or asks for what is secret."""
         return bool(hidden) or self.options.get("seed") is not False
 
@@ -150,7 +150,7 @@ class _NewName(abc.ABC):
         self, host: str, undo: Revert, **handed: Any
     ) -> contextlib.AbstractContextManager[None]:
         """As authorization.handing_in, unless the guest gets no key and is told nothing."""
-        if not self._hands_in(handed.get("secret") or {}):
+        if not self._hands_in(handed.get("secret")):
             return contextlib.nullcontext()
         return authorization.handing_in(self.fleet, host, self.new, undo, **handed)
 
