@@ -399,14 +399,13 @@ class Engine:
 
     def _think(self, view: View, now_s: float) -> None:
         """What would become of one host's guests, or of those of so many as the reserve is for: in
-        turn."""
+        turn. All soon anew when a guest or a host changes, and with each turn one whose guests find
+        no place: what was in the way may be over."""
         if self.state.leading_s is None or not view.rooms:
             self._losses = {}
             return
         sets: dict[str, tuple[str, ...]] = {name: (name,) for name in self.config.members}
-        about = self.registry.guests, {name: one.state for name, one in self.registry.hosts.items()}
-        if about != self._lost_of:
-            self._lost_of, self._doubted = about, set(self._losses)
+        self._doubt(view)
         known = self._losses.keys() - self._doubted >= sets.keys()
         if now_s - self._lost_s < (LOSS_AGAIN_S if known else LOSS_S):
             return
@@ -422,10 +421,19 @@ class Engine:
         self._doubted.discard(name)
         lost = reserve.lose(view, self.registry, sets[name], now_s)
         why = {guest: one[:_LONGEST_WHY] for guest, one in lost.unplaced.items()}
+        if known:
+            self._doubted.update([one for one in losses if losses[one].unplaced][:1])
         self._losses = {**losses, name: seen.LossSeen(lost.moved, why)}
         if view.policy.reserve:
             self._short.forget(sets)
             self._short.look(name, self._losses[name])
+
+    def _doubt(self, view: View) -> None:
+        """What was thought may be wrong once a guest or a host has changed, or who is tied."""
+        states = {name: one.state for name, one in self.registry.hosts.items()}
+        about = self.registry.guests, states, view.tied
+        if about != self._lost_of:
+            self._lost_of, self._doubted = about, set(self._losses)
 
     def _show(self, view: View, now_s: float) -> None:
         self._shown_s = now_s

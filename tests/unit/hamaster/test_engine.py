@@ -231,21 +231,22 @@ def test_what_is_large_is_written_only_when_it_changes(still, opts):
     assert files.read(large, seen.OutlookSeen).losses["hv1"].moved == {"web1": "hv2"}
 
 
-def test_a_guest_that_grew_and_takes_what_is_kept_for_a_loss_is_told_once(still, opts):
-    """Whoever grew it: on a hypervisor nobody knows the reserve."""
+def grown(gib):
+    """Three hosts; the guest of the second has so much memory."""
+    size = {"hv1": 6, "hv2": gib, "hv3": 7}
+    return {
+        name: Host(name, 8, 8 << 20, types=("kvm",), guests=(
+            Guest(f"on-{name}", state="running", vcpus=1, memory_kib=gib << 20),
+        ))
+        for name, gib in size.items()
+    }  # fmt: skip
 
-    def running(name, memory_kib):
-        return Guest(name, state="running", vcpus=1, memory_kib=memory_kib)
 
-    def hosts(grown_gib):
-        size = {"hv1": 6, "hv2": grown_gib, "hv3": 7}
-        return {
-            name: Host(name, 8, 8 << 20, types=("kvm",), guests=(running(f"on-{name}", gib << 20),))
-            for name, gib in size.items()
-        }
-
+@pytest.fixture
+def keeps(still, opts):
+    """An engine that keeps on-hv1, for which hv2 has room."""
     engine = still.engine(opts, policy=HaPolicy(reserve=1))
-    still.hosts = hosts(1)
+    still.hosts = grown(1)
     leads(engine, still, 12)
     wanted = {"on-hv1": GuestWanted("on-hv1", "hv1")}
     engine.store.change("x", lambda old: replace(old, guests=wanted))
@@ -253,21 +254,52 @@ def test_a_guest_that_grew_and_takes_what_is_kept_for_a_loss_is_told_once(still,
     placed = GuestRecord("placed", host="hv1", run=True, places=(GuestPlace("hv1", 1),))
     registry = replace(engine.registry, guests={"on-hv1": placed})
     engine.state = replace(engine.state, kept=replace(engine.state.kept, registry=registry))
+    return engine
+
+
+def unplaced(engine, still, seconds, **changed):
+    """Who would find no place if hv1 died, after so many seconds of thinking. changed: of what the
+    engine sees."""
+    view = replace(engine.view(still.now_s), **changed)
+    for _ in range(seconds):  # whose clock stands still, so that all hosts are heard
+        engine._lost_s -= 1
+        engine._think(view, still.now_s)
+    return set(engine._losses["hv1"].unplaced)
+
+
+def test_one_that_is_no_longer_tied_is_soon_seen_to_have_a_place(keeps, still):
+    """Found in a lab: its host was back before its storage, and was said for three minutes to have
+    its disk alone."""
+    assert unplaced(keeps, still, 180) == set()
+    assert unplaced(keeps, still, 20, tied={"on-hv1": Tied("hv1", "its disk")}) == {"on-hv1"}
+    assert unplaced(keeps, still, 20) == set()
+
+
+def test_what_found_no_place_is_looked_at_again_in_each_turn(keeps, still):
+    assert unplaced(keeps, still, 180) == set()
+    still.hosts = grown(7)
+    assert unplaced(keeps, still, 240) == {"on-hv1"}
+    still.hosts = grown(1)
+    assert unplaced(keeps, still, 70) == set()
+
+
+def test_a_guest_that_grew_and_takes_what_is_kept_for_a_loss_is_told_once(keeps, still):
+    """Whoever grew it: on a hypervisor nobody knows the reserve."""
 
     def told():
         still.fired.clear()
         for _ in range(9):  # each host's loss in turn
-            engine._lost_s = float("-inf")
-            engine._think(engine.view(still.now_s), still.now_s)
+            keeps._lost_s = float("-inf")
+            keeps._think(keeps.view(still.now_s), still.now_s)
         return [(one["name"], one["old"], one["new"], one["message"]) for tag, one in still.fired
                 if tag == "salt/virt/ha/reserve/hv1"]  # fmt: skip
 
     assert told() == []
-    still.hosts = hosts(7)
+    still.hosts = grown(7)
     why = "if hv1 died, no host would take on-hv1"
     assert told() == [("hv1", "kept", "short", why)]
     assert told() == []
-    still.hosts = hosts(1)
+    still.hosts = grown(1)
     assert told() == [("hv1", "short", "kept", "there is room for all")]
 
 
