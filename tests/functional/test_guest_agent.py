@@ -1,6 +1,5 @@
 """Commands and files by a guest's agent: by QEMU's own, and by one that lies."""
 
-import contextlib
 import hashlib
 import os
 import signal
@@ -51,11 +50,6 @@ def test_a_command_and_its_input_environment_and_end(real):  # noqa: F811
     assert run(real.agent, "echo", "$HOME", "a b;", "*")[1] == b"$HOME a b; *\n"  # no shell
 
 
-def _runs(pid):
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", encoding="ascii") as file:
-        return file.read().rpartition(")")[2].split()[0] != "Z"
-
-
 def test_a_command_that_is_none(real):  # noqa: F811
     ended, _, err = run(real.agent, "no-such-program")
     assert ended.exit_code == 127 and b"no-such-program" in err
@@ -71,7 +65,7 @@ def test_one_that_does_not_end_is_said_with_its_process(real):  # noqa: F811
     group = [pid for pid, _ in process.family(ended.pid)]
     assert len(group) > 1
     os.killpg(ended.pid, signal.SIGTERM)  # as the line says
-    until(lambda: not any(_runs(pid) for pid in group), "nothing of it is left")
+    until(lambda: not any(process.started(pid) for pid in group), "nothing of it is left")
 
 
 def test_more_output_than_is_taken_is_cut_and_said(real):  # noqa: F811

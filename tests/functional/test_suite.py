@@ -1,12 +1,10 @@
 """How the tests are run: what may be skipped, what is installed, what ends with its parent."""
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -261,9 +259,5 @@ def test_who_stands_still_goes_on_whatever_of_it_ended_meanwhile():
 
 def states(pid):
     """The letters that proc(5) has for what a process and those below it are doing."""
-    found = set()
-    for one, _ in process.family(pid):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            text = Path(f"/proc/{one}/stat").read_text(encoding="ascii", errors="replace")
-            found.add(text.rpartition(")")[2].split()[0])
-    return found
+    found = [process.stat(one) for one, _ in process.family(pid)]
+    return {its[0] for its in found if its}

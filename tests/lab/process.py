@@ -13,14 +13,19 @@ PR_SET_PDEATHSIG = 1
 KEEPER = 'cat >/dev/null; for try in 1 2 3 4 5; do rm -rf "$0" && break; sleep 1; done'
 
 
-def started(pid):
-    """When a process started, in clock ticks since boot; None when it is gone."""
+def stat(pid):
+    """What proc(5) has of a process, from its state on; None when it is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    fields = text.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else int(fields[19])
+    return text.rpartition(")")[2].split()
+
+
+def started(pid):
+    """When a process started, in clock ticks since boot; None when it is gone."""
+    found = stat(pid)
+    return None if found is None or found[0] in "ZX" else int(found[19])
 
 
 def remember(pid, path):
@@ -41,13 +46,9 @@ def children(pid):
     """The pids of a process's children."""
     found = []
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                text = (entry / "stat").read_text(encoding="ascii", errors="replace")
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            if int(text.rpartition(")")[2].split()[1]) == pid:
-                found.append(int(entry.name))
+        its = stat(entry.name) if entry.name.isdigit() else None
+        if its and int(its[1]) == pid:
+            found.append(int(entry.name))
     return found
 
 
