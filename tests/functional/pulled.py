@@ -15,6 +15,9 @@ from saltvirt.pki.host import own_pair
 from tests.functional.backed_up import MIB, UUID, XML, qemu_img, qemu_io
 
 HOST = "127.0.0.1"
+PORTS = 200
+# each of the processes that run tests has its own: a port that one gave back is not another's
+FIRST_PORT = 20809 + PORTS * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
 SIZE = 8 * MIB
 LIBRARY = str(Path(daemon.__file__).parent.parent)
 HAS_LIBNBD = bool(list(Path("/usr/lib/python3/dist-packages").glob("nbd.py"))) and os.path.exists(
@@ -62,7 +65,7 @@ class Pulled:
         who = doors.Credentials(
             pair.authority, pair.certificate, pair.key, self.reader.authority
         )  # fmt: skip
-        door = relay.begin(doors.Door(HOST, 21809, 200, who), self._inner)
+        door = relay.begin(doors.Door(HOST, FIRST_PORT, PORTS, who), self._inner)
         try:
             yield door.port, pair.authority
         finally:

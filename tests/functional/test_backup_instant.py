@@ -31,6 +31,7 @@ from saltvirt.migration import options, transport
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
 from tests.functional.daemon import libvirtd  # noqa: F401
+from tests.functional.pulled import FIRST_PORT, PORTS
 from tests.functional.test_backup_sealed import keys_in
 from tests.functional.test_killed import DISK, GUEST, MIB, Host
 
@@ -83,7 +84,7 @@ class Target:
         self.server = daemon.begin(disks, inner)
         pair = own_pair.made(HERE, certs.SERVER)
         told = doors.Credentials(pair.authority, pair.certificate, pair.key, self.reader.authority)
-        self.door = relay.begin(doors.Door(HERE, 21809, 200, told), inner)
+        self.door = relay.begin(doors.Door(HERE, FIRST_PORT, PORTS, told), inner)
         shown = tuple(ShownDisk(target, SIZE) for target in targets)
         return ShownBackup(IDENT, "web1", HERE, self.door.port, definition, shown, pair.authority)
 

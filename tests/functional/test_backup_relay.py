@@ -17,6 +17,7 @@ from saltvirt import doors, errors
 from saltvirt.backuphost import daemon, relay
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
+from tests.functional.pulled import FIRST_PORT, PORTS
 
 pytestmark = pytest.mark.skipif(
     not os.path.exists("/usr/bin/qemu-storage-daemon"), reason="no qemu-storage-daemon"
@@ -44,7 +45,7 @@ def shown(tmp_path, disk, reader):
     server = daemon.begin([daemon.Shown(str(disk), "raw", "vda")], inner)
     pair = own_pair.made(HOST, certs.SERVER)
     credentials = doors.Credentials(pair.authority, pair.certificate, pair.key, reader.authority)
-    door = relay.begin(doors.Door(HOST, 20809, 200, credentials), inner)
+    door = relay.begin(doors.Door(HOST, FIRST_PORT, PORTS, credentials), inner)
     yield door, pair.authority
     door.end()
     server.end()
@@ -108,7 +109,7 @@ def test_a_certificate_for_a_server_is_none_for_a_reader(tmp_path, purpose):
     pair = own_pair.made(HOST, certs.SERVER)
     told = certs.cert_pem(top).decode()
     credentials = doors.Credentials(pair.authority, pair.certificate, pair.key, told)
-    door = relay.begin(doors.Door(HOST, 20809, 200, credentials), str(tmp_path / "nbd"))
+    door = relay.begin(doors.Door(HOST, FIRST_PORT, PORTS, credentials), str(tmp_path / "nbd"))
     try:
         mine = own_pair.OwnPair(told, certs.cert_pem(cert).decode(), certs.key_pem(key).decode())
         with own_pair.trusting(mine, pair.authority, "shown") as folder:

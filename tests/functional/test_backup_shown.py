@@ -15,7 +15,7 @@ from saltvirt.backuphost import apart, show
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
 from tests.functional.backed_up import MIB, UUID
-from tests.functional.pulled import HAS_LIBNBD, HOST, Pulled
+from tests.functional.pulled import FIRST_PORT, HAS_LIBNBD, HOST, PORTS, Pulled
 
 pytestmark = pytest.mark.skipif(not HAS_LIBNBD, reason="no libnbd")
 
@@ -33,7 +33,7 @@ def shown(tmp_path, monkeypatch):
     pair = own_pair.made(HOST, certs.SERVER)
     who = doors.Credentials(pair.authority, pair.certificate, pair.key, guest.reader.authority)
     asked = show.ShowRequest(
-        guest.target.folder.root, UUID, ident, doors.Door(HOST, 21809, 200, who)
+        guest.target.folder.root, UUID, ident, doors.Door(HOST, FIRST_PORT, PORTS, who)
     )
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(asked.to_answer())))
     thread = threading.Thread(target=show.main, args=([],))
