@@ -83,7 +83,13 @@ def test_what_a_minion_says_of_itself_makes_it_no_hypervisor(opts, hosts, claime
     assert authorize.expand(CertificatePolicy(hosts=hosts, trust_grains=True), opts) == hosts
 
 
-@pytest.mark.parametrize("hosts", ["hv1", "L@hv1,G@x", "E@G.*", "N@names", "N@gone", "not hv1"])
-def test_names_are_no_claims(opts, hosts):
-    opts["nodegroups"] = {"names": ["hv1", "or", "N@more"], "more": "L@hv2"}
+@pytest.mark.parametrize(
+    "hosts", ["hv1", "L@hv1,G@x", "E@G.*", "N@names", "N@gone", "( not hv1 )", "L@claims"]
+)
+def test_names_are_no_claims(opts, hosts, caplog):
+    """Nor is a host of the name of a group."""
+    opts["nodegroups"] = {
+        "names": ["hv1", "or", "N@more"], "more": "L@hv2", "claims": "G@os:Debian",
+    }  # fmt: skip
     assert authorize.expand(CertificatePolicy(hosts=hosts), opts) == hosts
+    assert not caplog.text

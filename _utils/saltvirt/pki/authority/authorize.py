@@ -21,7 +21,6 @@ _CLAIMED = {
     **{"G": "grains", "P": "grains", "I": "pillar", "J": "pillar"},
     **{"S": "addresses", "T": "resources", "M": "resources"},
 }
-_OPERATORS = {"and", "or", "not", "(", ")"}
 
 
 def allowed(opts: Mapping[str, Any], policy: CertificatePolicy, host: str) -> bool:
@@ -71,14 +70,13 @@ def expand(policy: CertificatePolicy, opts: Mapping[str, Any]) -> str:
     return text
 
 
-def _engines(text: str, opts: Mapping[str, Any], seen: tuple[str, ...] = ()) -> Iterator[str]:
-    """The letters of the matchers that the expression uses, nodegroups expanded."""
+def _engines(
+    text: str, opts: Mapping[str, Any], seen: tuple[str, ...] = ()
+) -> Iterator[str | None]:
+    """The letters of the matchers that the expression uses, nodegroups expanded; None: of a word
+    that uses none."""
     for word in text.split():
-        if word in _OPERATORS:
-            continue
         info = salt.utils.minions.parse_target(word)
-        if not info or not info["engine"]:
-            continue
         if info["engine"] == "N" and info["pattern"] not in seen:
             group = opts.get("nodegroups", {}).get(info["pattern"], "")
             words = " ".join(group) if isinstance(group, (list, tuple)) else str(group)
