@@ -249,10 +249,10 @@ def test_no_secret_of_a_killed_operation_stays(opts, store, pairs, tmp_path, whe
         assert found.redeem("hv2", "web7")
 
 
-@pytest.mark.parametrize("shape", ["ec", "short", "around", "twice", "long"])
+@pytest.mark.parametrize("shape", ["ec", "dsa", "edwards", "short", "around", "twice", "long"])
 def test_only_a_key_that_salt_would_make_is_accepted(opts, store, pairs, shape):  # noqa: F811
     from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec, rsa
+    from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
 
     def pem(key):
         how = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
@@ -260,6 +260,8 @@ def test_only_a_key_that_salt_would_make_is_accepted(opts, store, pairs, shape):
 
     given = {
         "ec": lambda: pem(ec.generate_private_key(ec.SECP256R1())),
+        "dsa": lambda: pem(dsa.generate_private_key(2048)),
+        "edwards": lambda: pem(ed25519.Ed25519PrivateKey.generate()),
         "short": lambda: pem(rsa.generate_private_key(65537, 1024)),
         "around": lambda: f"x: y\n{pairs[0]}",
         "twice": lambda: pairs[0] + pairs[1],

@@ -38,7 +38,22 @@ def test_a_traceback_is_not_shown():
     )
 
 
+@pytest.mark.parametrize("said", [{"retcode": 1}, {"success": False}])
+def test_what_salt_calls_failed_is_no_data(said):
+    assert answer.from_return("hv1", {"return": "no", "retcode": 0, **said}).error == "no"
+
+
+def test_of_several_calls_one_that_has_no_answer_failed():
+    whole = answer.Answer("hv1", data=[{"return": 1}, None])
+    first, second = answer.several(whole, "virt.start", [{}, {}])
+    assert (first.data, second.data, second.kind) == (1, None, answer.FAILED)
+
+
 def test_down_and_silent():
+    """Of a host without a connection the master knows no more, but when what it said is no answer."""
+    for kind, word in ((answer.FAILED, "down: no connection"), (answer.BAD, "not its key")):
+        ping = answer.Answer("hv1", error="not its key", kind=kind)
+        assert word in answer.down("hv1", ping).error
     with pytest.raises(errors.ConnectionFailed, match="hv1: down"):
         answer.down("hv1").get()
     assert answer.silent("hv1", 7.4).error == "no answer in 7 s"

@@ -144,7 +144,7 @@ def several(whole: Answer, fun: str, calls: list[dict[str, Any]]) -> list[Answer
         error = f"its answer to {fun} is not what this version expects: {len(calls)} are asked for"
         return [Answer(whole.host, error=error, kind=BAD)] * len(calls)
     return [
-        from_return(whole.host, one if isinstance(one, dict) else {"retcode": 1}, fun, call)
+        from_return(whole.host, one if isinstance(one, dict) else {"success": False}, fun, call)
         for one, call in zip(said, calls, strict=True)
     ]
 

@@ -239,7 +239,7 @@ def handing_in(
 
     with Revert() as own:
         own.push(f"take back the key of {name}", take_back)
-        with Authorizations(fleet.opts).held(host, name, pillar, secret=secret or {}):
+        with Authorizations(fleet.opts).held(host, name, pillar, secret=secret):
             yield
         own.success()
     undo.push(f"take back the key of {name}", take_back)
