@@ -554,6 +554,18 @@ def test_a_rotation_is_not_begun_twice(office):
     assert office.store.path("next-cacert.pem").read_bytes() == coming
 
 
+@pytest.mark.parametrize("lost", ["next-cakey.pem", "next-cacert.pem"])
+def test_half_a_coming_ca_is_made_anew(office, lost):
+    """Who made it died between its key and its certificate."""
+    office.give()
+    rotation.begin(office.store, office.rules)
+    office.store.path(lost).unlink()
+    office.store.path(rotation.RECORD).unlink()
+    rotation.begin(office.store, office.rules)
+    rotation.swap(office.store)
+    assert rotation.phase(office.store) == rotation.REISSUE
+
+
 def test_revoked_stays_revoked_through_a_rotation(office):
     old = office.cert()
     office.give("hv2")

@@ -75,12 +75,14 @@ def content(store):
      "x" * 256, "é" * 128, "a\nb", "\x1b[2J", "\udc80"],
 )  # fmt: skip
 def test_no_id_is_a_file_of_the_store(store, host):
-    with pytest.raises(InvalidInput, match="cannot be the minion id"):
+    with pytest.raises(InvalidInput, match="cannot be the minion id") as raised:
         store.host(host)
+    assert repr(host[:100]) in raised.value.text
 
 
 def test_hosts_are_the_folders(store, tmp_path):
-    assert store.host("hv1") == tmp_path / "libvirt" / "hv1"
+    for name in ("hv1", "x" * 255):
+        assert store.host(name) == tmp_path / "libvirt" / name
     assert store.hosts() == []
     for name in ("hv2", "hv1", ".sweep"):
         store.base.joinpath(name).mkdir(parents=True)
