@@ -157,6 +157,6 @@ def step(value: dict[str, Any]) -> dict[str, Any]:
     """What a host says of its steps, with the number that is to be one."""
     found: dict[str, Any] = clean(value)
     percent = found.get("percent")
-    if percent is not None and (isinstance(percent, bool) or not isinstance(percent, NUMBER)):
-        del found["percent"]
+    if isinstance(percent, bool) or not isinstance(percent, NUMBER):
+        found.pop("percent", None)
     return found
