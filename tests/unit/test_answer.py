@@ -50,7 +50,7 @@ def test_of_several_calls_one_that_has_no_answer_failed():
 
 
 def test_down_and_silent():
-    """Of a host without a connection the master knows no more, but when what it said is no answer."""
+    """Of one without a connection the master knows no more, but what it said that is no answer."""
     for kind, word in ((answer.FAILED, "down: no connection"), (answer.BAD, "not its key")):
         ping = answer.Answer("hv1", error="not its key", kind=kind)
         assert word in answer.down("hv1", ping).error
