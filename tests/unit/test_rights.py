@@ -105,6 +105,21 @@ def test_what_is_not_granted_for_a_guest_is_not_granted_by_another_grant():
     assert not bob.may_make("bob-1", "salt://debian.qcow2", ["default", "lan"])
 
 
+@pytest.mark.parametrize(("about", "guests"), [
+    ({"guests": ["web-*"]}, ["named"]), ({"labels": ["shop"]}, ["labelled"]),
+    ({"owned": True}, ["owned"]), ({"owned": False}, []),
+    ({"everything": True}, ["named", "labelled", "owned", "foreign"]),
+])  # fmt: skip
+def test_each_way_to_grant_a_guest_is_of_its_guests_alone(about, guests):
+    bob = rights({"grants": [{"who": "bob", "verbs": ["start"], **about}]}).of("bob")
+    known = {
+        "named": Known("web-1", "anna"), "owned": Known("x", "bob"),
+        "labelled": Known("y", "anna", labels=("shop",)), "foreign": Known("z", "anna", ("db",)),
+    }  # fmt: skip
+    assert [name for name in ("named", "labelled", "owned", "foreign")
+            if bob.may("start", known[name])] == guests  # fmt: skip
+
+
 def test_without_a_quota_all_four_are_unlimited():
     assert rights({"grants": []}).of("eve").quota.unlimited
     assert not rights({"quotas": {"eve": {"guests": 0}}}).of("eve").quota.unlimited
@@ -162,7 +177,7 @@ def test_rights_without_a_grant_allow_nothing(opts):
     assert not grants.read(opts).of("bob").may_at_all("list")
 
 
-NOTHING = ({}, {"virt": {}}, {"virt": None}, {"virt.rightsx": 1}, {"virt": 7})
+NOTHING = ({}, {"virt": {}}, {"virt": None}, {"virt.rightsx": 1}, {"virt": 7}, {7: 1})
 
 
 @pytest.mark.parametrize("opts", NOTHING)

@@ -77,6 +77,7 @@ def test_a_claim_alone_makes_no_hypervisor_by_name():
     assert target.by_name(opts("hv*"), "hv1")
     assert target.by_name(opts("hv* or G@virt_host:hypervisor:True"), "hv1")
     assert target.by_name({"virt.hosts": "N@cloud", "nodegroups": GROUPS}, "hv2")
+    assert not target.by_name({"virt.hosts": "N@cloud", "nodegroups": None}, "hv2")
 
 
 def test_a_resource_of_salt_3008_is_no_hypervisor(monkeypatch):
