@@ -202,12 +202,17 @@ def test_more_files_than_anybody_has(place, machine, monkeypatch):  # noqa: F811
 def test_more_names_than_anybody_has_are_not_even_listed(place, machine, monkeypatch, where):  # noqa: F811
     """Whatever they are of, in whichever folder."""
     monkeypatch.setattr(foreign_guests, "_MOST", 4)
-    listed = bounded.names
-    monkeypatch.setattr(bounded, "names", lambda folder, most=None: listed(folder, most))
     for number in range(5):
         machine.put(machine.config / where.format(number), "")
     assert "alice are not known" in place.why()
     assert "more than 4 names" in place.why()
+
+
+def test_a_folder_that_cannot_be_listed_is_a_doubt_and_is_named(place, machine):  # noqa: F811
+    machine.config.rmdir()
+    machine.config.symlink_to(machine.config)
+    said = f"of qemu:///session of alice are not known: {machine.config}: Too many levels"
+    assert said in place.why()
 
 
 def test_more_bytes_than_anybody_has(place, machine, monkeypatch):  # noqa: F811

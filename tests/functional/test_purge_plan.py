@@ -92,9 +92,10 @@ def test_what_a_qemu_has_open_does_not_go_whatever_was_planned(place):  # noqa: 
             deletion.unused(place.conn, path),
         ):
             pass
-    plans = [purge.PurgePlan([]), purge.PurgePlan([path])]
-    with deletion.planned(place.conn, plans.pop) as (_, paths):
+    plans = [purge.PurgePlan([], {path: "used by web2"}), purge.PurgePlan([path])]
+    with deletion.planned(place.conn, plans.pop) as (todo, paths):
         assert paths == [], "the second look says so"
+        assert todo.keep == {path: "used by web2"}
 
 
 def test_a_device_that_stays_is_named_too(place):  # noqa: F811

@@ -49,12 +49,12 @@ class Doubt:
     uid: int | None = None
 
 
-def read(uri: str | None) -> Iterator[Definition | Doubt]:
+def read(uri: str) -> Iterator[Definition | Doubt]:
     """Yields the Definitions, and a Doubt for each thing that cannot be read.
 
     uri: of the connection, whose own driver is not read.
     """
-    parts = urlsplit(uri or "")
+    parts = urlsplit(uri)
     mine = DRIVERS.get(parts.scheme.partition("+")[0]) if parts.path in ("/system", "/") else None
     for driver in _FOLDERS:
         if driver != mine:
@@ -73,10 +73,8 @@ def _domains(
     try:
         paths = list(_files(folders, kept))
     except OSError as exc:
-        why = exc.strerror
-        if exc.errno == errno.E2BIG:
-            why = f"more than {_MOST} names"
-        yield Doubt(f"the guests of {uri} are not known: {exc.filename or kept}: {why}", uid)
+        why = f"more than {_MOST} names" if exc.errno == errno.E2BIG else exc.strerror
+        yield Doubt(f"the guests of {uri} are not known: {exc.filename}: {why}", uid)
         return
     left = _MOST_BYTES
     for path in paths:
