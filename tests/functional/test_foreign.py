@@ -165,6 +165,12 @@ def test_what_cannot_be_read_is_a_doubt_about_what_that_user_may_open(place, mac
     assert place.why() is None
 
 
+@pytest.mark.parametrize(("make", "why"), [(_fifo, "no file"), (_large, "it is longer than")])
+def test_why_a_definition_cannot_be_read_is_said(place, machine, make, why):  # noqa: F811
+    make(machine.config / "x.xml")
+    assert f"x.xml, a guest of qemu:///session of alice, cannot be read: {why}" in place.why()
+
+
 def test_a_definition_of_any_depth_is_read(place, machine):  # noqa: F811
     """Else any user of this host could keep everything on it from being deleted."""
     deep = "<a>" * 50_000 + f"<b>{place.base}</b>" + "</a>" * 50_000
@@ -221,6 +227,10 @@ def test_more_bytes_than_anybody_has(place, machine, monkeypatch):  # noqa: F811
     for number in range(9):
         machine.put(machine.config / f"{number}.xml", f"<!--{'x' * 1000}-->")
     assert "alice are not known: more than 3000 bytes" in place.why()
+    most = sum(path.stat().st_size for path in machine.config.iterdir())
+    for size, known in ((most, True), (most - 1, False)):
+        monkeypatch.setattr(foreign_guests, "_MOST_BYTES", size)
+        assert (place.why() is None) is known
     place.base.chmod(0o600)
     assert place.why() is None
 

@@ -137,15 +137,14 @@ def _definition(text: bytes, path: str, uri: str, uid: int | None) -> Definition
     try:
         if b"<!" in text.replace(b"<!--", b""):
             raise ValueError("not by libvirt")
-        tree: ElementTree.Element | None = ElementTree.fromstring(text)
+        tree = ElementTree.fromstring(text)
     except (ValueError, ElementTree.ParseError) as exc:
         return Doubt(f"{path}, a guest of {uri}, cannot be read: {exc}", uid)
-    if tree is not None and tree.tag == "domstatus":
-        tree = tree.find("domain")
-    if tree is None or tree.tag not in ("domain", "domainsnapshot", "domaincheckpoint"):
+    found = tree.find("domain") if tree.tag == "domstatus" else tree
+    if found is None or found.tag not in ("domain", "domainsnapshot", "domaincheckpoint"):
         return None
-    name = tree.findtext("domain/name") or tree.findtext("name") or os.path.basename(path)
-    return Definition(tree, f"{name} ({uri})", uid)
+    name = found.findtext("domain/name") or found.findtext("name") or os.path.basename(path)
+    return Definition(found, f"{name} ({uri})", uid)
 
 
 def _users() -> Iterator[tuple[int, str, str, str]]:
