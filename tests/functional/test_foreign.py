@@ -171,6 +171,14 @@ def test_why_a_definition_cannot_be_read_is_said(place, machine, make, why):  # 
     assert f"x.xml, a guest of qemu:///session of alice, cannot be read: {why}" in place.why()
 
 
+def test_a_definition_as_long_as_they_may_be_is_read(place, machine):  # noqa: F811
+    machine.put(machine.config / "x.xml", disk(place.base, "raw"))
+    path = machine.config / "x.xml"
+    with path.open("ab") as file:
+        file.write(b" " * (foreign_guests._LONGEST - path.stat().st_size))
+    assert place.why() == "used by theirs (qemu:///session of alice)"
+
+
 def test_a_definition_of_any_depth_is_read(place, machine):  # noqa: F811
     """Else any user of this host could keep everything on it from being deleted."""
     deep = "<a>" * 50_000 + f"<b>{place.base}</b>" + "</a>" * 50_000
@@ -212,6 +220,19 @@ def test_more_names_than_anybody_has_are_not_even_listed(place, machine, monkeyp
         machine.put(machine.config / where.format(number), "")
     assert "alice are not known" in place.why()
     assert "more than 4 names" in place.why()
+
+
+@pytest.mark.parametrize(
+    "names", [["1", "2", "3", "{run}/4", "{run}/5"], ["snapshot/1/2", "snapshot/3/4"]]
+)
+def test_names_are_counted_through_all_folders_of_a_user(place, machine, monkeypatch, names):  # noqa: F811
+    """Five: the folders are names too. What is called otherwise is no definition."""
+    run = machine.root / "user" / str(ALICE) / "libvirt" / "qemu" / "run"
+    for name in names:
+        machine.put(machine.config / name.format(run=run), disk(place.base, "raw"))
+    for most, why in ((5, "None"), (4, "more than 4 names")):
+        monkeypatch.setattr(foreign_guests, "_MOST", most)
+        assert why in str(place.why())
 
 
 def test_a_folder_that_cannot_be_listed_is_a_doubt_and_is_named(place, machine):  # noqa: F811
