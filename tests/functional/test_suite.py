@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from tests import conftest
 from tests.clock import until
 from tests.lab import packages, paths, process, rootless, skips, suite, testenv
 from tests.lab.recipe import SALTS
+from tests.tools import sealed
 
 pytest_plugins = ["pytester"]
 
@@ -261,3 +263,19 @@ def states(pid):
     """The letters that proc(5) has for what a process and those below it are doing."""
     found = [process.stat(one) for one, _ in process.family(pid)]
     return {its[0] for its in found if its}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone can delete what is everybody's")
+def test_what_is_changed_by_a_mutation_run_costs_the_machine_nothing(tmp_path):
+    """One of its changes deleted /dev/null."""
+    name = f".salt-virt-{tmp_path.name}-{os.getpid()}"
+    kept = [Path(folder, name) for folder in ("/dev", "/run", "/var/lib", paths.REPOSITORY)]
+    gone = tmp_path / name
+    for path in (*kept, gone):
+        path.touch()
+    try:
+        subprocess.run(sealed.argv(["rm", "-f", *kept, gone]), capture_output=True, check=False)
+        assert [path for path in (*kept, gone) if path.exists()] == kept
+    finally:
+        for path in kept:
+            path.unlink(missing_ok=True)

@@ -23,6 +23,7 @@ import pytest
 
 from tests.lab import process
 from tests.lab.paths import REPOSITORY
+from tests.tools import sealed
 
 EQUIVALENT = Path(__file__).with_name("mutants.txt")
 ROOT = REPOSITORY / "_utils"
@@ -346,6 +347,7 @@ class Runner:
         self.reach = set()
         self.failed = set()
         self.reasons = reasons()
+        self.quiet = os.open(os.devnull, os.O_WRONLY)
 
     def pytest_runtestloop(self, session):
         """In place of one run: one that looks, and one a mutant."""
@@ -462,9 +464,8 @@ class Runner:
             code = 1
             try:
                 process.die_with_parent()
-                quiet = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(quiet, 1)
-                os.dup2(quiet, 2)
+                os.dup2(self.quiet, 1)
+                os.dup2(self.quiet, 2)
                 signal.signal(signal.SIGALRM, signal.SIG_DFL)
                 signal.alarm(int(most_s))
                 code = 1 if work() else 0
@@ -580,4 +581,5 @@ def report(results, whole=True):
 
 
 if __name__ == "__main__":
+    sealed.enter("tests.tools.mutation", sys.argv[1:])
     sys.exit(main(sys.argv[1:]))
