@@ -88,7 +88,8 @@ def purge(vm_, dirs=False, removables=False, disks="own", test=False, unused=(),
         of them that nobody there uses them; the runner asks by ``virt.storage_users``
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: True, after the disks are gone and libvirt no longer lists the domain; with ``test``
+    :return: True, after the disks are gone and libvirt no longer lists the domain; where some of
+        its own disks stay a dict in its place: ``left`` (path to the reason); with ``test``
         a dict: ``delete`` (paths), ``keep`` (path to the reason) and where there
         are any ``shared`` (what to ask other hosts about, by path) and ``unsure`` (the guest's own
         disks that stay)
@@ -115,7 +116,7 @@ def purge(vm_, dirs=False, removables=False, disks="own", test=False, unused=(),
             return RemovalPlan(tuple(todo.delete), todo.keep, places, unsure).to_answer()
         purging.not_at_work(lookup.lookup(conn, vm_))  # said at once
         with admission_config.guest("virt.purge", vm_):
-            purging.purge(
+            done = purging.purge(
                 conn,
                 vm_,
                 admission_config.cache_dir,
@@ -125,7 +126,8 @@ def purge(vm_, dirs=False, removables=False, disks="own", test=False, unused=(),
                 unused,
             )
     departed.forget(str(vm_))
-    return True
+    left = {path: done.keep[path] for path in done.unsure}
+    return {"left": left} if left else True
 
 
 def shared_disks(vm_, **kwargs):

@@ -248,7 +248,16 @@ def test_a_volume_on_a_server_that_another_guest_uses_is_kept(host, server):  # 
     xml = re.sub("(?s)<metadata.*</metadata>|<uuid>.*</uuid>", "", xml)
     host.conn.defineXML(xml.replace("<name>g1</name>", "<name>g2</name>", 1))
     (path,) = host.modules["virt.purge"]("g1", test=True)["keep"]
-    host.modules["virt.purge"]("g1", unused=[path])
+    assert host.modules["virt.purge"]("g1", unused=[path]) == {"left": {path: "used by g2"}}
+    assert pool.listVolumes() == ["g1_system"]
+
+
+def test_what_other_hosts_may_have_is_named_by_the_purge_that_leaves_it(host, server):  # noqa: F811
+    """Found by make chaos: it said True."""
+    _, pool = server
+    host.init(disks=[FAR])
+    [(path, why)] = host.modules["virt.purge"]("g1")["left"].items()
+    assert "other hosts may have it" in why and path.endswith("g1_system")
     assert pool.listVolumes() == ["g1_system"]
 
 

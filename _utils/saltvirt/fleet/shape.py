@@ -59,7 +59,7 @@ ANSWERS = {
     "virt.migrate_clean": removal.Cleaned,
     "virt.vm_info": {str: _SHOWN},
     "virt.migrate_unfinished": {str: migration.UnfinishedMigration},
-    "virt.purge": bool, "virt.remove_made": bool,
+    "virt.purge": (bool, {"left": {str: str}}), "virt.remove_made": bool,
     "virt.revert_snapshot": snapshots.SnapshotReverted,
     "virt.delete_snapshots": snapshots.SnapshotsDeleted,
     "virt.versions": versions.Versions,
