@@ -340,6 +340,19 @@ def test_a_home_that_does_not_answer(place, machine, monkeypatch):  # noqa: F811
         assert place.why() is None
 
 
+@pytest.mark.parametrize(
+    "row", ["", "+::::::", "rel:x:7", "rel:x:seven:7::/rel:/bin/sh", "rel:x:7:7::rel:"]
+)
+def test_a_row_of_no_user_is_passed_over(place, machine, monkeypatch, row):  # noqa: F811
+    """As those of NIS, and a home that is nobody's folder."""
+    monkeypatch.chdir(machine.root)
+    machine.put("rel/.config/libvirt/qemu/x.xml", disk(place.base, "raw"))
+    (machine.root / "passwd").write_text(f"{row}\n{(machine.root / 'passwd').read_text()}")
+    assert place.why() is None
+    machine.put(machine.config / "x.xml", disk(place.base, "raw"))
+    assert place.why() == "used by theirs (qemu:///session of alice)"
+
+
 def test_users_that_only_a_directory_service_knows(place, machine):  # noqa: F811
     bob = machine.root / "home" / "bob"
     machine.put(bob / ".config/libvirt/qemu/x.xml", disk(place.base, "raw"))

@@ -154,9 +154,13 @@ def test_what_is_written_to_a_device_that_is_copied_is_seen(disk):
         with unchanged_disks.Unchanged("web1", [device]) as unchanged:
             unchanged.check()
             with open(device, "wb") as file:
+                before = unchanged_disks._seen(file.fileno())
                 file.write(b"new")
                 file.flush()
                 os.fsync(file.fileno())
+                after = unchanged_disks._seen(file.fileno())
+            writes, sectors = (int(b) - int(a) for a, b in zip(before, after, strict=True))
+            assert writes and sectors == 8, "a page is 4 KiB"
             with pytest.raises(errors.OperationFailed, match=f"{device} of web1 was written to"):
                 unchanged.check()
     finally:

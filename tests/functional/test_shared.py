@@ -135,6 +135,13 @@ def test_a_virtual_machines_disk_is_its_own_where_its_system_lies(tmp_path, monk
     assert not shared._own_device(os.makedev(8, 32))
 
 
+def test_what_is_gone_by_now_is_not_proven_to_be_this_hosts_own(tmp_path, monkeypatch):
+    """Also a drive between the look at its number and at its ways."""
+    device(tmp_path, monkeypatch, "devices/pci0/ata1/host0/target0/block/sda")
+    assert shared._own_device(os.makedev(8, 17)) is False
+    assert shared._own_nvme(str(tmp_path / "nvme-subsystem" / "nvme-subsys0" / "nvme0n1")) is False
+
+
 def test_a_device_is_as_own_as_its_parts(tmp_path, monkeypatch):
     number = device(tmp_path, monkeypatch, "devices/virtual/block/dm-2", slaves__sdq="")
     for is_own in (True, False):

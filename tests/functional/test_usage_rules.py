@@ -100,7 +100,8 @@ def far(place, monkeypatch):
 
 def test_a_file_of_another_machine_is_its_path(far, monkeypatch):
     path = str(far.base)
-    assert usage.keys_of(far.conn, f"{path}/../base.raw") == {path}
+    for same in (path, f"{path}/../base.raw"):
+        assert usage.keys_of(far.conn, same) == {path}, "what this machine has there is another"
     assert usage.is_there(far.conn, "/nowhere")
     assert usage.others_may_have(far.conn, path) == "its host is another machine"
     monkeypatch.setattr(unchanged_disks, "is_open", None)

@@ -118,7 +118,7 @@ def _read(*parts: str) -> str:
 def _own_device(number: int) -> bool:
     """Whether a block device, and all that it is made of, is this machine's own."""
     folder = _folder(number)
-    if not os.path.exists(folder) or _read(folder, "dm/uuid").startswith("mpath-"):
+    if _read(folder, "dm/uuid").startswith("mpath-"):
         return False
     place = os.path.realpath(folder)
     name = os.path.basename(place)

@@ -81,7 +81,8 @@ class Usage:
         for key in keys:
             yield from self.users.get(key, ())
             for folder, user in self.folders:
-                if isinstance(key, str) and f"{key}/".startswith(f"{folder.rstrip('/')}/"):
+                # a key that is no path begins with no slash
+                if f"{key}/".startswith(f"{folder.rstrip('/')}/"):
                     yield user
 
     def guests(self, keys: Iterable[Key]) -> list[str]:
