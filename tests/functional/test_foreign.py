@@ -353,6 +353,14 @@ def test_a_row_of_no_user_is_passed_over(place, machine, monkeypatch, row):  # n
     assert place.why() == "used by theirs (qemu:///session of alice)"
 
 
+def test_a_user_without_a_shell_is_one_and_a_folder_of_nobody_is_none(place, machine):  # noqa: F811
+    (machine.root / "user" / "lost+found").mkdir(parents=True)
+    passwd = machine.root / "passwd"
+    passwd.write_text(f"{passwd.read_text()}bob:x:{BOB}:1::{machine.root}/bob\n")
+    machine.put("bob/.config/libvirt/qemu/x.xml", disk(place.base, "raw"))
+    assert place.why() == "used by theirs (qemu:///session of bob)"
+
+
 def test_users_that_only_a_directory_service_knows(place, machine):  # noqa: F811
     bob = machine.root / "home" / "bob"
     machine.put(bob / ".config/libvirt/qemu/x.xml", disk(place.base, "raw"))
