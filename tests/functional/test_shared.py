@@ -214,6 +214,14 @@ def test_the_same_file_under_another_path(nas):
     assert asked(nas, inode=nas.base.stat().st_ino) == "used by web1"
 
 
+def test_a_device_is_the_same_by_its_ids(nas, monkeypatch):
+    """Devices have no inode that another host could tell them by."""
+    nas.guest(disk(nas.base, "raw"))
+    monkeypatch.setattr(shared, "place", lambda path: shared.FileIdentity(path, ids=("wwn-1",)))
+    assert asked(nas, ids=("wwn-2",)) is None
+    assert asked(nas, ids=("wwn-1",)) == "used by web1"
+
+
 def test_the_same_path(nas):
     nas.guest(disk(nas.base, "raw"))
     assert asked(nas, path=str(nas.base)) == "used by web1"

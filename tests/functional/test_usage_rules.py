@@ -14,6 +14,8 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
+from saltvirt.host.domain import aside
+from saltvirt.host.domain.aside import Aside
 from saltvirt.host.storage import (
     answers,
     bounded,
@@ -819,6 +821,16 @@ def test_what_does_not_answer_stays(place, monkeypatch):
 
     monkeypatch.setattr(usage, "keys_of", asked)
     assert decided(place, {base: None}) == ([], {base: "/a, /b does not answer"})
+
+
+def test_a_disk_from_before_a_backup_took_its_place_is_used_on_this_machine(place, monkeypatch):
+    monkeypatch.setattr(aside, "FOLDER", str(place.root / "aside"))
+    dom = place.guest("")
+    before = dom.XMLDesc(0).replace("</devices>", f"{disk(place.base, 'raw')}</devices>")
+    aside.keep(Aside(dom.UUIDString(), "web1", "000001-x", before, ()))
+    assert place.why() == "used by web1 as it was before 000001-x"
+    monkeypatch.setattr(usage.connection, "is_local", lambda conn: False)
+    assert place.why() is None
 
 
 # -- what another host asks about ---------------------------------------------------------

@@ -239,7 +239,7 @@ def _is(path: str, place: shared.FileIdentity) -> bool:
 
 
 def _may_be(path: str, place: shared.FileIdentity) -> bool:
-    named = path == place.path or os.path.basename(path) == os.path.basename(place.path)
+    named = os.path.basename(path) == os.path.basename(place.path)
     try:
         if not bounded.lexists(path):
             return named
@@ -276,9 +276,7 @@ def keys_of_volume(conn: libvirt.virConnect, volume: libvirt.virStorageVol) -> f
 
 def keys_of_pool(conn: libvirt.virConnect, used: Usage, pool: libvirt.virStoragePool) -> set[Key]:
     """The keys of a virStoragePool's volumes, and of all that guests have below its target."""
-    found: set[Key] = {
-        key for key in used.users if isinstance(key, tuple) and key[:2] == ("volume", pool.name())
-    }
+    found: set[Key] = {key for key in used.users if key[:2] == ("volume", pool.name())}
     target = ElementTree.fromstring(pool.XMLDesc(0)).findtext("target/path")
     if target:
         folders = {f"{os.path.normpath(target)}/", f"{identity.real(target)}/"}
