@@ -12,6 +12,7 @@ from saltvirt import errors
 from saltvirt.host.migration import confirm, remote_storage, target_leftovers
 from saltvirt.host.storage import shared, usage
 from saltvirt.migration.facts import GuestReport
+from saltvirt.migration.journal import MOVED, JournalEntry
 from tests.functional.conftest import EMPTY
 from tests.functional.test_migrate_faults import dom  # noqa: F401
 from tests.functional.test_usage import create, disk, place  # noqa: F401
@@ -111,9 +112,20 @@ def test_a_guest_that_is_defined_nowhere_is_started_by_nobody(peer, dom):
     conn = dom.connect()
     text = dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
     dom.undefine()
-    here = conn.createXML(text)
-    confirm.autostart(conn, peer, report(peer.lookupByName("web1"), autostart=True))
+    here, there = conn.createXML(text), peer.lookupByName("web1")
+    here.setAutostart(1)  # QEMU's driver would refuse it of a transient one
+    confirm.autostart(conn, peer, report(there, autostart=True))
+    assert (here.autostart(), there.autostart()) == (1, 0), "nobody was asked to"
     here.destroy()
+
+
+def test_a_target_that_fails_at_the_checkpoints_is_told_of_in_its_words(peer, dom):
+    """The guest has moved by then: an error would say that it has not."""
+    entry = JournalEntry(report(dom), "qemu+tls://hv2/system", MOVED)
+    assert confirm.checkpoints(peer, entry) == {}, "it is not there"
+    cut = libvirt.open(EMPTY)
+    cut.close()
+    assert "invalid connection" in confirm.checkpoints(cut, entry)["all"]
 
 
 # -- what it left here --------------------------------------------------------------------

@@ -233,7 +233,7 @@ def test_two_notes_on_one_guest_are_two(here):
     for paths in ([here.base], [second], [second, here.root / "gone"]):
         target_leftovers.note_here("web1", list(map(str, paths)))
     assert os.stat(target_leftovers.FOLDER).st_mode & 0o777 == 0o700
-    found = [note.files for _, note in target_leftovers._notes(target_leftovers.FOLDER)]
+    found = [note.files for _, note in target_leftovers._notes()]
     assert sorted(map(list, found)) == sorted([[str(here.base)], [str(second)]])
     assert look(second) in [note.get(str(second)) for note in found]
 
@@ -338,9 +338,14 @@ def test_that_file_stays_with_the_image(here, image, monkeypatch):
 
 
 def test_an_image_that_others_may_take_for_whole_stays(here, image):
+    own = here.root / "data" / "web1_vda"
+    own.touch()
+    here.note(own, file="web1~1")
     image.unlink()
-    assert "others may have taken it for a whole image" in here.shows()
+    deleted, kept = here.clean()
+    assert "others may have taken it for a whole image" in kept.pop(str(here.base))
     assert here.base.exists()
+    assert (deleted, kept) == ([str(own)], {}), "what is no image goes"
 
 
 def test_nothing_goes_while_the_guest_is_on_its_way_again(here):
@@ -411,6 +416,7 @@ def test_a_volume_is_known_by_its_key(here, monkeypatch):
         ("web1~0", '{"name": "web1", "files": {"x": []}, "folders": [], "images": []}'),
         ("web1~0", '{"name": "web1", "files": {"BASE": {}}, "folders": [1], "images": []}'),
         ("web1", '{"name": "web1", "files": {"BASE": []}, "folders": [], "images": []}'),
+        ("~0", '{"name": "", "files": {"BASE": []}, "folders": [], "images": []}'),
         ("web1~0", "[" * 100000),
     ],
 )

@@ -271,7 +271,8 @@ class Going:
         notes.mkdir()
         note = {"name": "old", "files": {str(path): look}, "folders": [], "images": []}
         (notes / "old~hv1.json").write_text(json.dumps(note))
-        target_leftovers.clean(at.conn, "old", folder=str(notes))
+        with mock.patch.object(target_leftovers, "FOLDER", str(notes)):
+            target_leftovers.clean(at.conn, "old")
 
     def layer(self, at, path):
         layers.remove(at.conn, [str(path)])

@@ -73,6 +73,33 @@ def test_a_guest_that_is_not_here_may_be_there(dead, dom):
         end(conn, dead, about, phase=BEGUN)
 
 
+def test_a_guest_that_was_being_sent_may_be_there(dead, dom):
+    """It is still here, too; only a person can say that it does not run there."""
+    with pytest.raises(errors.ConnectionFailed, match="hv2 does not answer and may run web1"):
+        end(dom.connect(), dead, report(dom), phase=MOVING)
+    assert unreachable_target.noted(dead.journals) == []
+
+
+def test_who_says_that_it_is_lost_says_which_and_all_are_told(dead, dom):
+    told = []
+    dead = replace(dead, given_up=told.append)
+    words = r"web1 was on its way to hv2, not to hv3: lost=hv2, if it is lost"
+    with pytest.raises(errors.InvalidInput, match=words):
+        end(dom.connect(), dead, report(dom), "hv3")
+    assert told == []
+    assert end(dom.connect(), dead, report(dom), "hv2").outcome == "undone"
+    assert told == ["hv2"]
+
+
+def test_a_guest_that_only_the_lost_host_had_is_not_said_to_be_here(dead, dom):
+    conn, about = dom.connect(), report(dom)
+    dom.undefine()
+    words = r"web1 cannot run here without hv2: it is on neither host; .* is in .*/web1\.json$"
+    with pytest.raises(errors.MigrationFailed, match=words):
+        end(conn, dead, about, "hv2")
+    assert move_journal.Journal(dead.journals, "web1").read() is not None
+
+
 def test_a_move_that_is_over_asks_nobody_where_the_guest_is(dead, dom):
     conn, about = dom.connect(), report(dom)
     dom.undefine()
@@ -149,6 +176,21 @@ def test_one_host_alone_can_be_asked(peer, job, cleaned):
     mine, second = left(job), left(job, host="hv3")
     assert unreachable_target.take_away(job, "hv3")[0] == ["/gone on qemu+tls://hv3/system"]
     assert (os.path.exists(mine), os.path.exists(second)) == (True, False)
+
+
+def test_a_note_that_cannot_be_read_is_named_and_stays(peer, job, cleaned):
+    path = left(job)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("{")
+    gone, kept, still = unreachable_target.take_away(job)
+    assert (gone, kept, cleaned) == ([], {}, [])
+    words = (
+        "it said what hv2 may still hold for web1: look for its files there, and remove this one"
+    )
+    assert path in still["hv2"]
+    assert words in still["hv2"]
+    assert words in unreachable_target.unfinished(job.journals)["web1@hv2"].wrong
+    assert os.path.exists(path)
 
 
 def test_a_note_that_goes_meanwhile_is_none(peer, job, cleaned, monkeypatch):

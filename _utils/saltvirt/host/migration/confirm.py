@@ -78,7 +78,7 @@ def checkpoints(peer: libvirt.virConnect, entry: JournalEntry) -> dict[str, str]
         there = find(peer, entry.report.uuid)
         return known.tell(there, entry.checkpoints) if there is not None else {}
     except libvirt.libvirtError as exc:  # the move stands all the same
-        return {"all": exc.get_error_message() or str(exc)}
+        return {"all": str(exc)}
 
 
 def remove_source(

@@ -63,7 +63,7 @@ def resolve(conn: libvirt.virConnect, peer: libvirt.virConnect, report: GuestRep
             here is not None and bool(here.isPersistent()),
         )
         for action in verdict.actions:
-            _ACTIONS[action](here, there)
+            ACTIONS[action](here, there)
     if verdict.outcome == outcome.UNDECIDED:
         raise errors.MigrationFailed(f"{report.name}: {verdict.words}")
     return verdict.outcome
@@ -105,7 +105,7 @@ def _end(dom: libvirt.virDomain) -> None:
         dom.undefineFlags(_undefining(dom, "KEEP_NVRAM"))
 
 
-_ACTIONS: dict[str, Callable[[Any, Any], object]] = {
+ACTIONS: dict[str, Callable[[Any, Any], object]] = {
     outcome.END_HERE: lambda here, there: here.destroy(),
     outcome.FORGET_HERE: lambda here, there: undefine(here),
     outcome.RESUME_HERE: lambda here, there: here.resume(),

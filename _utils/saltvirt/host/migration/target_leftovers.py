@@ -102,15 +102,15 @@ def _stays(peer: libvirt.virConnect, name: str) -> str:
     )
 
 
-def names(folder: str | None = None) -> list[str]:
+def names() -> list[str]:
     """The guests of whose migrations this host has notes, sorted."""
-    return sorted({note.name for _, note in _notes(folder)})
+    return sorted({note.name for _, note in _notes()})
 
 
-def _notes(folder: str | None, name: str | None = None) -> Iterator[tuple[str, LeavingsNote]]:
+def _notes(name: str | None = None) -> Iterator[tuple[str, LeavingsNote]]:
     """(path, note) of this host's notes, of one guest or of all."""
-    places = [folder] if folder else [FOLDER, os.path.join(os.path.dirname(FOLDER), _EARLIER)]
-    for path in (path for place in places for path in _listed(place)):
+    earlier = os.path.join(os.path.dirname(FOLDER), _EARLIER)
+    for path in (*_listed(FOLDER), *_listed(earlier)):
         file = os.path.basename(path)
         about = file.rpartition("~")[0]
         if about and name in (None, about):
@@ -159,7 +159,6 @@ def plan(
     name: str,
     below: str | None = None,
     unused: Iterable[str] = (),
-    folder: str | None = None,
 ) -> CleanupPlan | None:
     """The CleanupPlan of this host's notes of a guest; None without one. Changes nothing.
 
@@ -167,7 +166,7 @@ def plan(
     real paths of which all other hosts have said that nobody there uses them.
     Raises OperationFailed while the guest is on its way here again.
     """
-    found, notes = CleanupPlan(), [note for _, note in _notes(folder, name)]
+    found, notes = CleanupPlan(), [note for _, note in _notes(name)]
     if not notes:
         return None
     _not_coming(conn, name)
@@ -231,13 +230,12 @@ def clean(
     name: str,
     below: str | None = None,
     unused: Iterable[str] = (),
-    folder: str | None = None,
 ) -> tuple[list[str], dict[str, str]]:
     """Deletes what the plan says, each file while no QEMU can open it: ([path], {path: why it
     stays}). A note ends with the last of its files."""
 
     def look() -> CleanupPlan:
-        return plan(conn, name, below, unused, folder) or CleanupPlan()
+        return plan(conn, name, below, unused) or CleanupPlan()
 
     deleted = []
     with deletion.planned(conn, look) as (todo, paths):
@@ -249,7 +247,7 @@ def clean(
                 todo.keep[path] = why
             else:
                 deleted.append(path)
-    for path, note in _notes(folder, name):
+    for path, note in _notes(name):
         _end(path, note, todo.keep)
     return deleted, todo.keep
 

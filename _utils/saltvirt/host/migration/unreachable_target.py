@@ -104,8 +104,8 @@ def _settled_here(
                 f"{journal.name} cannot run here without {host}: {verdict.words}; its "
                 f"definition is in {journal.path}"
             )
-        if here is not None and outcome.RESUME_HERE in verdict.actions:
-            here.resume()
+        for action in verdict.actions:
+            recovery.ACTIONS[action](here, None)
         recovery.run_on(conn, report, entry.pause)
     return verdict.outcome
 
