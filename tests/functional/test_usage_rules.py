@@ -829,6 +829,9 @@ def test_a_disk_from_before_a_backup_took_its_place_is_used_on_this_machine(plac
     before = dom.XMLDesc(0).replace("</devices>", f"{disk(place.base, 'raw')}</devices>")
     aside.keep(Aside(dom.UUIDString(), "web1", "000001-x", before, ()))
     assert place.why() == "used by web1 as it was before 000001-x"
+    assert place.why(but=dom.UUIDString()) is None
+    (place.root / "aside" / f"{dom.UUIDString()}.json").write_text("{")
+    assert place.why(but=dom.UUIDString()).startswith("it cannot be proven that nobody uses it")
     monkeypatch.setattr(usage.connection, "is_local", lambda conn: False)
     assert place.why() is None
 
