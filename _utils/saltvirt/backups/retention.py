@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
+from types import MappingProxyType
 
 from saltvirt.backups import record
 from saltvirt.backups.stock import Stock
@@ -60,19 +61,18 @@ _PERIODS: dict[str, Callable[[datetime.datetime], str]] = {
 
 
 def judge(
-    stock: Stock, retention: Retention, held: Collection[str] | Mapping[str, str] = ()
+    stock: Stock, retention: Retention, held: Mapping[str, str] = MappingProxyType({})
 ) -> list[Verdict]:
     """What becomes of each backup of a guest, the newest first: in this order they are removed.
 
-    held: those that somebody reads, or a mapping to why each is held. One that is not good takes no
-    good one's place, and goes when a newer one is good. What cannot be read stays, with all that is
+    held: name to why it stays whatever the rules say, as READ. One that is not good takes no good
+    one's place, and goes when a newer one is good. What cannot be read stays, with all that is
     older, as it may stand on that.
     """
     stays = _wanted(stock, retention)
     if not retention.is_set:
         stays = dict.fromkeys(stock.backups, "retention is not set")
-    reasons = held if isinstance(held, Mapping) else dict.fromkeys(held, READ)
-    for ident, why in _unjudged(stock, reasons):
+    for ident, why in _unjudged(stock, held):
         stays.setdefault(ident, why)
     for ident in tuple(stays):
         for below in stock.needs(ident):

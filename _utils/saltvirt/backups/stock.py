@@ -51,7 +51,7 @@ class Stock:
         """The newest, good or not."""
         return self.backups[max(self.backups)] if self.backups else None
 
-    def chain(self, ident: str, target: str) -> list[tuple[str, BackupDisk]]:
+    def chain(self, ident: str | None, target: str) -> list[tuple[str, BackupDisk]]:
         """The disk of that name and what it stands on, itself first, as far as it is there."""
         found, at = [], ident
         while at is not None:
@@ -61,7 +61,7 @@ class Stock:
                 break
             found.append((at, disk))
             # a record's own check sees to it that a parent has a smaller number
-            at = disk.parent  # type: ignore[assignment]
+            at = disk.parent
         return found
 
     def wrong_disk(self, ident: str, target: str) -> str | None:
@@ -82,7 +82,7 @@ class Stock:
         """Why a disk cannot stand on what it does."""
         if disk.image and disk.image.file not in self._images:
             return f"the image {disk.image.file} is gone"
-        below = self.chain(disk.parent, target) if disk.parent else []
+        below = self.chain(disk.parent, target)
         if below and below[0][1].size_bytes != disk.size_bytes:
             return f"{disk.parent}, which it stands on, has another size"
         return None
@@ -104,8 +104,8 @@ class Stock:
         length, of its own or below. What was found when it was read is not asked."""
         for at, disk in self.chain(ident, target):
             found = _missing(self.backups[at], disk)
-            below = self.backups.get(disk.parent) if disk.parent else None
             if found is None and disk.parent and not self.chain(disk.parent, target):
+                below = self.backups.get(disk.parent)
                 found = f"it stands on {disk.parent}: {below.trouble if below else 'it is gone'}"
             if found is None and disk.image and disk.image.file not in self._images:
                 found = f"the image {disk.image.file} is gone"
@@ -139,10 +139,10 @@ class Stock:
     def needs(self, ident: str) -> set[str]:
         """All the backups without which that one cannot be read, however far below; not itself."""
         record = self.backups[ident].record
-        disks = record.disks if record else ()
-        found = {at for disk in disks for at, _ in self.chain(ident, disk.target)}
-        found |= {disk.parent for disk in disks if disk.parent}
-        return (found - {ident}) & set(self.backups)
+        if record is None:
+            return set()
+        found = {at for disk in record.disks for at, _ in self.chain(ident, disk.target)}
+        return ((found | record.parents) - {ident}) & set(self.backups)
 
 
 def _missing(backup: Backup, disk: BackupDisk) -> str | None:

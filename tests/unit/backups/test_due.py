@@ -39,8 +39,8 @@ class Cloud:
             raise found
         return found
 
-    def due(self, guests="*", hours=24, to=None, at_once=4):
-        asked = due.DueRequest.parse(guests, hours, to, at_once)
+    def due(self, guests="*", hours=24, to=None, at_once=4, said=False):
+        asked = due.DueRequest.parse(guests, hours, to, at_once, said)
         return due.Due(self, asked, None, "ann", lambda: NOW_S)
 
     def would(self, *words, **more):
@@ -167,16 +167,42 @@ def test_where_all_are_young_or_a_host_is_silent_there_is_something_to_say(cloud
         cloud.due("db*").check()
 
 
-def test_a_guest_that_says_it_itself(cloud, monkeypatch):
-    """Its own hours and target hold before those that are asked for; one that says no is left."""
-    said = {"web1": "hours=1.0 to=attic", "web2": "no", "web3": "yes", "web4": "hours=what"}
-    cloud.guests = list(said)
+@pytest.fixture
+def said(cloud, monkeypatch):
+    """Guest to what it says of its backups."""
+    found = {"web1": "hours=1.0 to=attic", "web2": "no", "web3": "yes", "web4": "hours=what"}
 
     def gather(_fleet):
-        there = tuple(facts.Guest(one, f"uuid-{one}", backup=text) for one, text in said.items())
+        there = tuple(facts.Guest(one, f"uuid-{one}", backup=text) for one, text in found.items())
         return [facts.Host("hv1", 8, 2**24, guests=there)], {}
 
     monkeypatch.setattr(due.inventory, "gather", gather)
+    return found
+
+
+def test_a_guest_that_says_nothing_of_its_target_goes_to_the_one_that_is_asked_for(cloud, said):
+    cloud.due(to="vault", at_once=1).run()
+    assert cloud.made == [("web1", "attic", "ann"), *((f"web{n}", "vault", "ann") for n in (3, 4))]
+
+
+def test_where_only_who_says_so_is_backed_up_the_others_target_may_be_silent(cloud, said):
+    cloud.listed = {"vault": errors.ConnectionFailed("vault is silent")}
+    del said["web3"]
+    [web1] = cloud.due(said=True).check().parts
+    assert (web1.about, web1.complete) == ("web1", True)
+    said.clear()
+    assert cloud.due(said=True).check().parts == (), "nobody says so: no mistake"
+
+
+def test_where_nobody_can_be_backed_up_it_is_said_why_and_not_that_there_is_nobody(cloud, said):
+    said["web1"] = "to=nowhere"
+    [failed] = cloud.due("web1").check().parts
+    assert (failed.about, failed.complete) == ("web1", False)
+    assert "there is no target 'nowhere'" in failed.comment
+
+
+def test_a_guest_that_says_it_itself(cloud, said):
+    """Its own hours and target hold before those that are asked for; one that says no is left."""
     young = "2025-11-23T14:00:00Z"
     cloud.listed = {"vault": [backup(young), backup(young, "web3"), backup(young, "web4")]}
     # web1 has one at vault; it wants it at attic, and younger
@@ -187,8 +213,7 @@ def test_a_guest_that_says_it_itself(cloud, monkeypatch):
     assert cloud.would() == []
     cloud.listed = {}
     assert cloud.would() == ["web1", "web3", "web4"]
-    asked = due.DueRequest.parse("*", 24, None, 4, True)
-    found = due.Due(cloud, asked, None, "ann", lambda: NOW_S)
+    found = cloud.due(said=True)
     assert [one.about for one in found.check().parts] == ["web1", "web3"]
     found.run()
     assert sorted(cloud.made) == [("web1", "attic", "ann"), ("web3", None, "ann")]

@@ -74,6 +74,13 @@ def test_two_of_one_number():
         ident.find([ONE, ONE[:-1] + "f"], 1)
 
 
+def test_a_disk_that_is_not_in_it_is_named_with_those_that_are():
+    backup = ListedBackup(ONE, guest="web1", disks={"vdb": 9, "vda": 7})
+    ident.refuse_unknown_disk(backup, "vda")
+    with pytest.raises(NotFound, match=f"backup {ONE} has no disk 'vdc', but vda, vdb$"):
+        ident.refuse_unknown_disk(backup, "vdc")
+
+
 def test_of_several_guests_of_one_name_the_uuid_says_which_is_meant():
     other = ONE.replace("000001", "000002")
     listed = [ListedBackup(ONE, guest="web1", uuid="u1"),

@@ -1,5 +1,8 @@
 """Digests of pieces: in order, no overlap, all of a disk where it is whole."""
 
+import hashlib
+import hmac
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,6 +64,14 @@ def test_fewer_zeros_than_there_were_are_not_the_same():
     assert pieces.zeros(0, 10).is_of(bytes(10)) is True
     for other in (b"", bytes(9), bytes(11)):
         assert pieces.zeros(0, 10).is_of(other) is False
+    assert not pieces.zeros(0, 10).is_of(bytes(9) + b"\1")
+
+
+def test_of_an_encrypted_disk_a_digest_says_nothing_without_its_key():
+    one = pieces.of(0, b"secret", b"key")
+    assert one.is_of(b"secret", b"key") and not one.is_of(b"other!", b"key")
+    assert not one.is_of(b"secret") and not one.is_of(b"secret", b"another key")
+    assert one.sha256 == hmac.new(b"key", b"secret", hashlib.sha256).hexdigest()
 
 
 @given(st.binary(min_size=1, max_size=50), st.integers(0, 49))

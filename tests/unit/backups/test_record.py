@@ -159,6 +159,20 @@ def test_what_is_encrypted_stands_on_no_image():
         record.check(made.record(disks=[made.disk(key=key, image=IMAGE)]), "it")
 
 
+@pytest.mark.parametrize("other", [None, "theirs.0123456789abcdef"])
+def test_all_disks_are_encrypted_by_one_key(other):
+    """A part that is not would be read by who has no key, and nobody would be told."""
+    key = "ours.0123456789abcdef"
+    record.check(made.record(disks=[made.disk(key=key), made.disk("vdb", key=key)]), "it")
+    with pytest.raises(BadAnswer, match="it: its disks are not encrypted by one key"):
+        record.check(made.record(disks=[made.disk(key=key), made.disk("vdb", key=other)]), "it")
+
+
+def test_a_key_is_asked_for_by_its_name():
+    assert record.key_name("ours.0123456789abcdef") == "ours"
+    assert record.key_name("ours") is None
+
+
 @pytest.mark.parametrize("value", [None, 7, b"a", ["a"]])
 def test_what_is_no_text_is_neither_a_uuid_nor_a_digest(value):
     assert record.is_uuid(value) is False

@@ -25,9 +25,9 @@ def every(hours, count):
     return [at(n + 1, NOON + datetime.timedelta(hours=hours * n)) for n in range(count)]
 
 
-def kept(backups, held=(), **rules):
+def kept(backups, held=None, **rules):
     """The numbers of those that stay."""
-    found = retention.judge(made.stock(*backups), Retention(**rules), held)
+    found = retention.judge(made.stock(*backups), Retention(**rules), held or {})
     return sorted(int(one.ident[:6]) for one in found if one.stays)
 
 
@@ -117,7 +117,10 @@ def test_nothing_older_goes_than_one_whose_record_cannot_be_read():
 def test_what_is_being_read_stays_with_what_it_stands_on():
     backups = [*made.chain([1, 2, 3]), made.backup(4)]
     assert kept(backups, last=1) == [4]
-    assert kept(backups, held={made.ident(2)}, last=1) == [1, 2, 4]
+    held = {made.ident(2): retention.READ}
+    assert kept(backups, held, last=1) == [1, 2, 4]
+    found = retention.judge(made.stock(*backups), Retention(last=1), held)
+    assert [one.why for one in found if one.ident == made.ident(2)] == ["it is being read"]
 
 
 def test_a_clock_that_was_wrong_once_keeps_its_backup_no_longer():
