@@ -4,6 +4,7 @@
 import contextlib
 import itertools
 import os
+import re
 import stat
 from types import SimpleNamespace
 from xml.etree import ElementTree
@@ -14,7 +15,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.domain import aside
+from saltvirt.host.domain import aside, metadata
 from saltvirt.host.domain.aside import Aside
 from saltvirt.host.storage import (
     answers,
@@ -821,6 +822,41 @@ def test_what_does_not_answer_stays(place, monkeypatch):
 
     monkeypatch.setattr(usage, "keys_of", asked)
     assert decided(place, {base: None}) == ([], {base: "/a, /b does not answer"})
+
+
+@pytest.mark.parametrize("driver", ["<driver name='qemu' type='raw'/>", ""])
+def test_what_the_guest_itself_wrote_into_its_raw_disk_keeps_nothing(place, driver):
+    """The guest that is purged: by its definition the disk is raw, or libvirt takes it for that."""
+    create(place.above, place.base)
+    place.pool("there", place.above.parent, start=True)
+    source = f"<source file='{place.above}'/><target dev='vda'/>"
+    dom = place.guest(f"<disk type='file' device='disk'>{driver}{source}</disk>")
+    assert place.why(but=dom.UUIDString()) is None
+
+
+def test_what_a_volume_of_the_guest_itself_is_based_on_stays(place):
+    create(place.above, place.base)
+    place.pool("there", place.above.parent, start=True)
+    source = "<source pool='there' volume='above.qcow2'/><target dev='vda'/>"
+    dom = place.guest(
+        f"<disk type='volume' device='disk'><driver name='qemu' type='qcow2'/>{source}</disk>"
+    )
+    assert place.why(but=dom.UUIDString(), images=False) == f"used by {place.above}"
+
+
+def test_a_guest_that_is_being_made_has_no_disk_yet_whatever_else_tells_of_it(place):
+    more = (
+        "<metadata><sv:guest xmlns:sv='https://saltproject.io/xmlns/salt-virt/1' version='1' "
+        f"creating='{metadata.worker()}'/></metadata>"
+    )
+    dom = place.guest(disk(place.above), more=more)
+    snapshot = (
+        "<domainsnapshot><name>one</name><state>shutoff</state><creationTime>7</creationTime>"
+        f"<memory snapshot='no'/>{dom.XMLDesc(0)}</domainsnapshot>"
+    )
+    text = re.sub("(?s)<metadata>.*</metadata>", "", snapshot)
+    dom.snapshotCreateXML(text, libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_REDEFINE)
+    assert place.why() is None
 
 
 def test_a_disk_from_before_a_backup_took_its_place_is_used_on_this_machine(place, monkeypatch):
