@@ -130,6 +130,9 @@ class Model:
     def _settle(self, name, made, removed):
         guest = self.guests.setdefault(name, Guest(name))
         guest.named += "".join(one.out for one in removed)
+        if any(one.killed and (one.op["verb"], one.op["via"]) != ("purge", "runner")
+               for one in removed):  # fmt: skip
+            guest.may_stay.add(f"/srv/gluster/{name}_system")  # what stays was told to nobody
         if any(not one.ok for one in made):
             guest.may_stay.add(BEGUN + name)
         elif any(one.ok and one.op["via"] == "runner" for one in removed):

@@ -393,6 +393,15 @@ def test_whom_nobody_heard_of_again_is_written_down_until_a_purge_by_the_runner(
     assert model.guests["g"].may_stay == set()
 
 
+@pytest.mark.parametrize(("verb", "via", "stays"), [
+    ("purge", "host", True), ("rename", "runner", True), ("purge", "runner", False),
+])  # fmt: skip
+def test_what_a_caller_who_was_killed_was_not_told_may_stay(model, verb, via, stays):
+    """A disk that other hosts may have; the runner's purge has asked them before."""
+    model.end([done(verb, killed=True, name="g", new="h", via=via)])
+    assert ("/srv/gluster/g_system" in model.guests["g"].may_stay) is stays
+
+
 def test_of_a_purged_guest_nothing_is_left_but_what_the_purge_named(seen, model):
     model.guests["s1-g1"] = Guest("s1-g1", "gone")
     seen["hv2"]["files"] += ["/srv/local/s1-g1_system.qcow2", "/srv/local/s1-g10_system.qcow2"]
