@@ -382,11 +382,13 @@ def rename(vm_, name, seed=None, test=False, **kwargs):
     :param name: the new name: also its minion id and host name
     :param seed: give the minion the new name and keys of its own; default: when the guest was
         seeded by ``virt.init``
-    :param test: change nothing: return a dict of ``disks``, each path to the new one
+    :param test: change nothing: return a dict of ``disks``, each path to the new one, and where
+        there are any ``kept``, as below
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``name``, ``host``, ``uuid``, ``state``, ``disks`` (paths that were renamed)
-        and ``pub_key`` (PEM, None when it was not seeded)
+    :return: a dict: ``name``, ``host``, ``uuid``, ``state``, ``disks`` (paths that were renamed),
+        ``kept`` (path of each that was named after the guest and keeps its name, to the reason:
+        others know it by that) and ``pub_key`` (PEM, None when it was not seeded)
 
     :raises NotFound: there is no such domain
     :raises AlreadyExists: the new name, or a file where a disk would go

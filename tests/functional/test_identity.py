@@ -169,6 +169,7 @@ def test_a_new_name_takes_key_and_pillar_along(named, store, pairs, report, monk
     def rename(**kwarg):
         if not kwarg.get("test"):
             held.extend(lock.at_work(named.opts, name) for name in ("db1", "web1"))
+            return {**real(**kwarg), "kept": {"/nas/db1_b": "nfs4", "/nas/db1_a": "used by x"}}
         return real(**kwarg)
 
     named.modules["virt.rename"] = rename
@@ -180,7 +181,10 @@ def test_a_new_name_takes_key_and_pillar_along(named, store, pairs, report, monk
 
     monkeypatch.setattr(named, "one", asked_once)
     done = Rename(named, report, "db1", "web1", {"x": 1}).run()
-    assert (done.about, done.comment) == ("web1", "db1 on hv1 was renamed to web1")
+    assert (done.about, done.comment) == (
+        "web1", "db1 on hv1 was renamed to web1; /nas/db1_a keeps its name: used by x; "
+        "/nas/db1_b keeps its name: nfs4",
+    )  # fmt: skip
     assert done.changes == {"name": {"old": "db1", "new": "web1"}, "disks": []}
     assert done.more == {"host": "hv1"}
     assert named.guests == {"web1": "shutdown"}

@@ -8,6 +8,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
+from saltvirt.host.storage import usage
 from tests.functional.test_init import MIB, host, image, names  # noqa: F401
 
 
@@ -96,9 +97,21 @@ def test_a_file_that_another_guest_stands_on_keeps_its_name(web1):
     make = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", str(base), top]
     subprocess.run(make, check=True)
     web1.init("other", disk=None, disks=[{"name": "top", "source_file": top, "format": "qcow2"}])
-    web1.modules["virt.rename"]("web1", "web2")
+    made = web1.modules["virt.rename"]("web1", "web2")
+    assert made["kept"] == {str(base): "used by other"}
     assert base.exists()
     assert str(base) in web1.conn.lookupByName("web2").XMLDesc()
+
+
+def test_a_disk_that_other_hosts_may_have_keeps_its_name_and_is_named(web1, monkeypatch):
+    """Found by make chaos: nothing said so."""
+    monkeypatch.setattr(usage, "others_may_have", lambda conn, path: "nfs4")
+    path = str(web1.images / "web1_system.qcow2")
+    assert web1.modules["virt.rename"]("web1", "web2", test=True)["disks"] == {}
+    assert path in web1.modules["virt.rename"]("web1", "web2", test=True)["kept"]
+    made = web1.modules["virt.rename"]("web1", "web2")
+    assert made["kept"][path] == "other hosts may have it (nfs4)"
+    assert made["disks"] == [] and path in web1.conn.lookupByName("web2").XMLDesc()
 
 
 WANTED = {"name": "g9", "cpu": 1, "mem": 64, "seed": False, "nic": None}

@@ -189,7 +189,10 @@ class Rename(_NewName):
             if made.pub_key:
                 self._forget(host)
         changes = {"name": {"old": name, "new": new}, "disks": [*made.disks]}
-        return Result(new, f"{name} on {host} was renamed to {new}", changes, {"host": host})
+        comment = f"{name} on {host} was renamed to {new}"
+        for path, why in sorted(made.kept.items()):
+            comment += f"; {path} keeps its name: {why}"
+        return Result(new, comment, changes, {"host": host})
 
     def _renamed(self, host: str, pair: tuple[str, str], options: dict[str, Any]) -> Renamed:
         asked = {"vm_": pair[0], "name": pair[1], **options, "approve_key": True}

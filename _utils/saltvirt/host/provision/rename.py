@@ -51,6 +51,7 @@ class Rename:
     ) -> None:
         self.conn, self.dom, self.guest, self.tools = conn, dom, guest, tools
         self.old = dom.name()
+        self.kept: dict[str, str] = {}
         self._read()
 
     def check(self) -> list[FileMove]:
@@ -93,8 +94,11 @@ class Rename:
             return None
         used = usage.read(self.conn, self.dom.UUIDString(), beside=[path])
         others = usage.others_may_have(self.conn, path)
-        if others or used.why(usage.keys_of(self.conn, path)):
-            return None  # who else needs it knows it by this name
+        why = f"other hosts may have it ({others})" if others else None
+        why = why or used.why(usage.keys_of(self.conn, path))
+        if why:  # who else needs it knows it by this name
+            self.kept[path] = why
+            return None
         return FileMove(
             path, os.path.join(folder, self.guest.name + name[len(self.old) :]), own.pool
         )
@@ -137,6 +141,7 @@ class Rename:
             uuid=self.dom.UUIDString(),
             state=lookup.state(self.dom),
             disks=tuple(move.new for move in moves),
+            kept=self.kept,
             pub_key=pub_key,
         )
 
@@ -218,10 +223,12 @@ def rename(conn: libvirt.virConnect, name: str, guest: GuestRequest, tools: Tool
 def look(
     conn: libvirt.virConnect, name: str, guest: GuestRequest, tools: Tools
 ) -> dict[str, dict[str, str]]:
-    """Which files would get which name: ``virt.rename``'s plan. Changes nothing.
+    """Which files would get which name, and which would keep theirs, for which reason:
+    ``virt.rename``'s plan. Changes nothing.
 
     Raises what :func:`rename` would raise before it changes something.
     """
     with translated(f"rename {name} to {guest.name}"):
-        moves = Rename(conn, lookup.lookup(conn, name), guest, tools).check()
-        return {"disks": {move.old: move.new for move in moves}}
+        planned = Rename(conn, lookup.lookup(conn, name), guest, tools)
+        found = {"disks": {move.old: move.new for move in planned.check()}}
+        return {**found, "kept": planned.kept} if planned.kept else found
