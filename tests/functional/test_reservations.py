@@ -203,6 +203,18 @@ def test_one_that_was_cleaned_away_is_made_again_to_be_renewed(libvirtd, tmp_pat
     conn.close()
 
 
+def test_a_renewal_that_was_not_written_is_none(libvirtd, tmp_path, monkeypatch):
+    def full(stream):
+        raise libvirt.libvirtError("No space left on device")
+
+    monkeypatch.setattr(reservations, "FOLDER", str(tmp_path / "arrivals"))
+    monkeypatch.setattr(libvirt.virStream, "finish", full)
+    conn = libvirt.open(libvirtd.uri)
+    with pytest.raises(errors.VirtError, match="No space left on device"):
+        reservations.renew(conn, f"{tmp_path}/arrivals/web1~1~1~1")
+    conn.close()
+
+
 def test_the_first_one_makes_their_folder(libvirtd, tmp_path, monkeypatch, asked):
     monkeypatch.setattr(reservations, "FOLDER", str(tmp_path / "arrivals"))
     conn = libvirt.open(libvirtd.uri)

@@ -254,6 +254,6 @@ class TargetReport:
     places: dict[str, PlaceReport] = field(default_factory=dict)
     free_bytes: dict[str, int | None] = field(default_factory=dict)
 
-    def place(self, key: str | None) -> PlaceReport:
+    def place(self, key: str) -> PlaceReport:
         """What it has at a place; UNSEEN of one that it was not asked about."""
-        return self.places.get(key or "", UNSEEN)
+        return self.places.get(key, UNSEEN)

@@ -29,8 +29,8 @@ class Side:
 
     @property
     def alive(self) -> bool:
-        """It is the user's guest: running, or paused by somebody."""
-        return self.state in (RUNNING, PAUSED) and not (self.waits or self.split)
+        """It is the user's guest: running, or paused by somebody; in post-copy, a part of it."""
+        return self.state in (RUNNING, PAUSED) and not self.waits
 
 
 @dataclass(frozen=True)

@@ -132,15 +132,15 @@ def advance(before: Progress, stats: Mapping[str, Any], now_s: float) -> Progres
         memory=memory,
         moved_at=now_s if processed > before.processed else before.moved_at,
     )
-    seen = _of_memory(before, seen) if memory else _of_disks(seen)
+    # what the guest writes to its disks is copied again: nearer is what never was so little
+    seen = _of_memory(before, seen) if memory else _nearer(seen)
     throttle = int(stats.get("auto_converge_throttle", 0))
     if throttle > before.throttle:
         seen = replace(seen, throttle=throttle, throttled_at=now_s, excused=seen.fruitless)
     return replace(seen, stalled_s=now_s - seen.nearer_at)
 
 
-def _of_disks(seen: Progress) -> Progress:
-    """What the guest writes to its disks is copied again: nearer is what never was so little."""
+def _nearer(seen: Progress) -> Progress:
     return _lower(seen) if seen.lowest is None or seen.left < seen.lowest else seen
 
 
@@ -150,8 +150,7 @@ def _of_memory(before: Progress, seen: Progress) -> Progress:
     if not before.memory:
         return _lower(replace(seen, least=None, began=seen.left, fruitless=0))
     if seen.iteration <= max(1, before.iteration):
-        gains = not seen.fruitless and seen.left < (seen.lowest or 0)
-        return _lower(seen) if gains else seen
+        return seen if seen.fruitless else _nearer(seen)
     if seen.least is None or seen.left < seen.least * _GAIN:
         return _lower(replace(seen, least=seen.left, began=seen.left, fruitless=0, excused=0))
     passes = seen.iteration - before.iteration

@@ -113,7 +113,7 @@ def _stuck(disk: DiskReport, there: PlaceReport) -> str | None:
 
 def _apart(disk: DiskReport, there: PlaceReport, copy_storage: str | None) -> str | None:
     """Why a disk is neither proven shared nor such that it could be copied, or None."""
-    if disk.type == "network" and disk.network and not disk.pool:
+    if disk.network:
         return shared.network(disk.network)
     if there.shared:
         return None

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from saltvirt.errors import InvalidInput
 
-SCHEMES = ("tls", "ssh", "tcp")
 TLS_PORT = 16514
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])"
 _URI = re.compile(
-    rf"qemu(?:\+(?P<scheme>[a-z0-9]+))?://(?:(?P<user>[A-Za-z0-9_.-]+)@)?(?P<host>{_HOST})"
+    rf"qemu(?:\+(?P<scheme>tls|ssh|tcp))?://(?:(?P<user>[A-Za-z0-9_.-]+)@)?(?P<host>{_HOST})"
     r"(?::(?P<port>[0-9]{1,5}))?/system(?:\?(?P<query>[A-Za-z0-9_=&%./-]*))?"
 )
 
@@ -49,12 +48,11 @@ def parse(target: object, tunnelled: bool = False) -> Transport:
     if re.fullmatch(_HOST, text):
         return Transport(f"qemu+tls://{text}/system", "tls", text.strip("[]"), None, tunnelled)
     match = _URI.fullmatch(text)
-    scheme = (match["scheme"] or "tls") if match else None
-    if match is None or scheme not in SCHEMES:
+    if match is None:
         raise InvalidInput(
             f"target {text!r} is neither a host's name nor one of qemu+tls://HOST/system, "
             "qemu+ssh://HOST/system, qemu+tcp://HOST/system (plaintext)"
         )
     uri = text.replace("qemu://", "qemu+tls://")
     port = int(match["port"]) if match["port"] else None
-    return Transport(uri, scheme, match["host"].strip("[]"), port, tunnelled)
+    return Transport(uri, match["scheme"] or "tls", match["host"].strip("[]"), port, tunnelled)

@@ -45,26 +45,26 @@ def of_itself(given: Any, own: Callable[[str | None], Any]) -> str | None:
     """
     for entry in _entries(given):
         network = _network(entry)
-        if network is None and own(entry):
-            return entry
-        if network is not None:
+        if network is None:
+            found = [entry] if own(entry) else []
+        else:
             found = [a for a in own(None) if ipaddress.ip_address(a) in network]
-            if found:
-                return str(found[0])
+        if found:
+            return str(found[0])
     return None
 
 
 def of_target(reported: Any, given: Any, own: Callable[[str | None], Any]) -> str | None:
     """Where the source sends a guest: what the target has said; else, as before there was that,
     an address in the source's own configuration that is not its own. None: the target's name."""
-    if reported and not _ADDRESS.fullmatch(str(reported)):
+    if not reported:
+        others = (entry for entry in _entries(given) if _network(entry) is None)
+        return next((entry for entry in others if not own(entry)), None)
+    if not _ADDRESS.fullmatch(str(reported)):
         raise InvalidInput(
             f"the target's address {str(reported)!r} is neither an address nor a name"
         )
-    if reported:
-        return str(reported)
-    others = (entry for entry in _entries(given) if _network(entry) is None)
-    return next((entry for entry in others if not own(entry)), None)
+    return str(reported)
 
 
 def uri(address: str | None) -> str | None:

@@ -21,6 +21,12 @@ def test_a_guest_that_fits_has_no_reason():
     assert reasons(facts.guest(state="shutdown", active=False)) == []
 
 
+def test_what_is_against_a_stopped_guest_need_not_be_against_a_running_one():
+    assert reasons(facts.guest(tpm=True)) == []
+    [why] = reasons(facts.guest(snapshots=1, apart=["/vm/web1_vda.one"]))
+    assert "1 snapshot: " in why
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -78,6 +84,8 @@ def test_an_older_patch_release_of_qemu_will_do():
 
 def test_what_could_not_be_found_out_is_no_reason():
     assert reasons(facts.guest(), facts.host(bridges=None, free_bytes={"/vm": None})) == []
+    assert reasons(facts.guest(host_uuid=None), facts.host(host_uuid=None)) == []
+    assert reasons(facts.guest(), facts.host(max_vcpus=None)) == []
 
 
 @pytest.mark.parametrize(
@@ -93,6 +101,8 @@ def test_networks(nic, words):
     found = reasons(guest, facts.host(networks={"off": False}))
     assert len(found) == 1
     assert words in found[0]
+    there = {"type": "network", "source": "default", "mac": "52:54:00:00:00:02"}
+    assert reasons(facts.guest(nics=[there])) == []
 
 
 SHARED = {"/vm/web1_vda.qcow2": facts.place(True, True)}
@@ -106,11 +116,38 @@ def test_a_shared_disk_is_not_copied_and_wants_a_coherent_cache():
         in reasons(facts.guest(disks=[facts.disk(cache="writeback")]), facts.host(places=SHARED))[0]
     )
     assert "onto itself" in reasons(safe, facts.host(places=SHARED), copy_storage="all")[0]
+    [why] = reasons(facts.guest(), facts.host(places=SHARED))
+    assert "cache=default" in why
+
+
+@pytest.mark.parametrize(
+    ("host", "cache"),
+    [({"cpu_error": "it lacks avx2"}, "none"), ({"qemu": 6002000}, "none"),
+     ({"places": SHARED}, "writeback")],
+)  # fmt: skip
+def test_what_is_against_a_running_guest_need_not_be_against_a_stopped_one(host, cache):
+    guest, there = facts.guest(disks=[facts.disk(cache=cache)]), facts.host(**host)
+    assert len(reasons(guest, there)) == 1
+    assert reasons(replace(guest, active=False, state="shutdown"), there) == []
+
+
+def test_a_disk_of_a_server_is_neither_copied_nor_cached_by_its_host():
+    served = facts.disk(type="network", source="rbd/web1", cache="writeback", network={
+        "protocol": "rbd", "name": "rbd/web1", "hosts": [{"name": "ceph1"}]})  # fmt: skip
+    assert reasons(facts.guest(disks=[served])) == []
+    assert reasons(facts.guest(disks=[served]), copy_storage="all") == []
+
+
+def test_a_disk_without_a_name_that_stays_is_named_all_the_same():
+    [why] = reasons(facts.guest(disks=[facts.disk(type="nvme", source=None)]))
+    assert why.startswith("disk vda (without a source) stays: ")
 
 
 def test_a_disk_that_is_not_shared_needs_a_copy():
     assert "copy_storage is off" in reasons(facts.guest(), copy_storage="never")[0]
     assert "no backing file" in reasons(facts.guest(), copy_storage="incremental")[0]
+    thin = facts.guest(disks=[facts.disk(chain=[facts.BASE])])
+    assert reasons(thin, copy_storage="incremental") == []
 
 
 def test_a_tunnel_carries_no_disk_of_a_running_guest():
@@ -130,6 +167,8 @@ def test_a_cdrom_must_be_on_the_target_too():
     there = facts.host(places={"/iso/d.iso": facts.place(True)})
     assert reasons(facts.guest(disks=[iso]), there) == []
     assert reasons(facts.guest(disks=[facts.disk(device="cdrom", source="", read_only=True)])) == []
+    served = facts.volume("rbd", device="cdrom", read_only=True)
+    assert "cdrom vda is data/web1_vda" in reasons(facts.guest(disks=[served]))[0]
 
 
 def test_a_block_device_needs_a_pool_on_the_target():
@@ -181,6 +220,16 @@ def test_a_stopped_guest_counts_as_the_policy_says():
     )
     assert list(room.reasons(off, full, request)) == []
     assert list(room.reasons(replace(off, autostart=True), full, request)) != []
+    assert list(room.reasons(facts.guest(), full, request)) != []
+
+
+def test_a_container_has_no_qemu_that_takes_memory():
+    host = facts.host(memory_kib=2 * 2**19)
+    request = checks.CheckedMigration(options.parse({}), transport.parse("hv2"))
+    assert list(room.reasons(facts.guest(virt_type="lxc"), host, request)) == []
+    for other in ("kvm", "qemu", None):
+        [why] = room.reasons(facts.guest(virt_type=other), host, request)
+        assert "for QEMU" in why
 
 
 def test_the_variables_of_another_guests_firmware_are_not_written_over():
@@ -191,6 +240,10 @@ def test_the_variables_of_another_guests_firmware_are_not_written_over():
     there.places[store] = facts.place(True, None, why="nobody could look")
     assert "nobody could look" in reasons(facts.guest(nvram=store), there)[0]
     there.places[store] = facts.place(True, True)
+    assert reasons(facts.guest(nvram=store), there) == []
+    there.places[store] = facts.place(True, None)
+    assert "both hosts share it is not known" in reasons(facts.guest(nvram=store), there)[0]
+    there.places[store] = facts.place(False, False)
     assert reasons(facts.guest(nvram=store), there) == []
     assert "in no file" in reasons(facts.guest(nvram=""), there)[0]
     assert reasons(facts.guest(nvram=None), there) == []

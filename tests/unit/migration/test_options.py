@@ -114,6 +114,10 @@ def test_what_stands_still_needs_no_help_to_come_to_an_end():
         ({"comp_methods": "zip", "compressed": True}, "comp_methods"),
         ({"comp_methods": "mt"}, "compressed=True"),
         ({"policy": "brave"}, "policy"),
+        ({"max_downtime": 0}, "max_downtime"),
+        ({"copy_storage": 0}, "copy_storage 0 is not one of"),
+        ({"copy_storage": ["all"]}, "copy_storage .* is not one of"),
+        ({"tunnel": True, "postcopy": True}, "virt:tunnel"),
         ({"tunnel": True, "parallel_connections": 2}, "virt:tunnel"),
         ({"tunnel": True, "policy": "postcopy"}, "virt:tunnel"),
         ({"compressed": True, "parallel_connections": 2}, "compressed and parallel"),
@@ -126,6 +130,15 @@ def test_what_stands_still_needs_no_help_to_come_to_an_end():
 def test_wrong_arguments_are_named(given, word):
     with pytest.raises(InvalidInput, match=word):
         options.parse(given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"parallel_connections": 2}, {"persistent": False, "undefinesource": False},
+     {"copy_storage": None}, {"copy_storage": False}],
+)  # fmt: skip
+def test_what_goes_together_is_taken(given):
+    assert options.parse(given)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +158,8 @@ def test_targets(target, uri, scheme, host):
 @pytest.mark.parametrize(
     "target",
     ["", None, "hv 2", "-oProxyCommand=x", "qemu+unix:///system", "qemu+tls:///system",
-     "http://hv2/system", "qemu+tls://hv2/session", "xen://hv2", "qemu+tls://a'b/system", "a/b"],
+     "http://hv2/system", "qemu+libssh://hv2/system", "qemu+tls://hv2/session", "xen://hv2",
+     "qemu+tls://a'b/system", "a/b"],
 )  # fmt: skip
 def test_wrong_targets_are_refused(target):
     with pytest.raises(InvalidInput, match="neither a host's name"):
@@ -184,6 +198,18 @@ def test_libvirt_is_told_what_is_copied_and_what_was_proven_shared():
 def test_the_guest_is_slowed_when_that_is_asked_for_either_way(asked, slowed):
     found = flags.flags(options.parse(asked), transport.parse("hv2"), None, True)
     assert ("AUTO_CONVERGE" in found) == slowed
+
+
+@pytest.mark.parametrize("asked", [{"policy": "postcopy"}, {"policy": "safe", "postcopy": True}])
+def test_post_copy_is_made_possible_when_that_is_asked_for_either_way(asked):
+    assert "POSTCOPY" in flags.flags(options.parse(asked), transport.parse("hv2"), None, True)
+
+
+def test_no_more_is_sent_than_the_host_may_where_the_call_says_nothing():
+    may = MigrationSettings(bandwidth=50)
+    assert flags.parameters(options.parse({}), [], may) == {"BANDWIDTH": 50}
+    asked = options.parse({"max_bandwidth": 7})
+    assert flags.parameters(asked, [], may) == {"BANDWIDTH": 7}
 
 
 def test_what_the_call_leaves_out_is_as_the_host_is_configured():

@@ -71,6 +71,8 @@ def test_disks_are_only_cleaned_where_the_guest_is_not(here, there, was):
         (o.Side(o.PAUSED, True), o.Side(o.PAUSED, True), o.UNDECIDED, ()),
         (o.Side(o.GONE), o.Side(o.PAUSED, True), o.UNDECIDED, ()),
         (o.Side(o.GONE), o.Side(o.GONE), o.UNDECIDED, ()),
+        (o.Side(o.OFF), o.Side(o.OFF), o.UNDECIDED, ()),
+        (o.Side(o.GONE), o.Side(o.OFF), o.UNDECIDED, ()),
     ],
 )
 def test_a_running_guest(here, there, outcome, actions):
@@ -95,6 +97,12 @@ def test_post_copy_that_has_ended_is_a_move():
     assert o.decide(o.Side(o.GONE), there, True, True) == o.Verdict(o.MOVED)
     failed = o.decide(o.Side(o.GONE), o.Side(o.PAUSED, split=True), True, True)
     assert "post-copy" in failed.words
+
+
+@pytest.mark.parametrize("state", [o.RUNNING, o.PAUSED])
+def test_a_part_of_a_guest_is_the_guest(state):
+    """Who ends what never ran asks once more: a post-copy that has begun since is not ended."""
+    assert o.Side(state, split=True).alive
 
 
 def test_a_definition_that_the_source_never_kept_is_not_undefined():

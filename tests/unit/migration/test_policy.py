@@ -105,9 +105,15 @@ def test_when_nothing_is_sent_any_more_it_ends(name):
 @pytest.mark.parametrize("name", ["postcopy", "pause"])
 def test_while_disks_travel_running_out_of_time_ends_it(name):
     progress = look(map(stats, [900, 800]))
-    assert (
-        p.decide(progress, 601, p.MigrationPolicy(name, timeout_s=600, stall_s=900)).kind == p.ABORT
-    )
+    found = p.decide(progress, 601, p.MigrationPolicy(name, timeout_s=600, stall_s=900))
+    assert (found.kind, found.reason) == (p.ABORT, "not done in 600 s")
+
+
+def test_disks_that_get_no_nearer_end_it_in_any_time():
+    """The guest writes as fast as it is copied."""
+    still = p.Progress(moved_at=200, nearer_at=49, stalled_s=151)
+    found = p.decide(still, 200, p.MigrationPolicy("safe"))
+    assert (found.kind, found.reason) == (p.ABORT, "no progress for 151 s")
 
 
 def test_postcopy_begins_when_memory_was_sent_once():
@@ -194,7 +200,7 @@ def test_disks_are_measured_by_what_is_left_of_them():
     assert found.left == 700
 
 
-@pytest.mark.parametrize("each", [stats(900), memory(900, 1)])
+@pytest.mark.parametrize("each", [stats(900), memory(900, 1), memory(0, 1)])
 def test_what_stays_as_it_was_got_no_nearer(each):
     assert look([each] * 3).stalled_s == 2
 

@@ -119,3 +119,4 @@ def test_a_server_without_a_name_is_a_socket_of_each_host():
 def test_different_sources_are_both_shown():
     one, none = pool(dir="/vm"), pool()
     assert "(/vm and nothing)" in shared.served(one, none, LUN, LUN)
+    assert "(nothing and san1)" in shared.served(pool(hosts=()), none, LUN, LUN)

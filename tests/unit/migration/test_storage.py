@@ -36,6 +36,8 @@ def test_an_overlay_stays_one_and_its_base_is_brought_when_it_lacks():
     assert storage.needed([found]) == {"/vm": 10 * MIB, "/images": 2**28}
     there = plan(disk, {facts.BASE["path"]: facts.place(True)})
     assert there.bases == ()
+    half = plan(disk, {facts.BASE["path"]: facts.place(True, coming=True)})
+    assert half.bases == (facts.backing(),), "another migration still copies it there"
 
 
 def test_an_overlay_can_be_flattened():
@@ -162,4 +164,15 @@ def test_files_of_the_image_cache_are_known_by_their_names():
 
 
 def test_an_empty_drive_is_kept():
-    assert plan(facts.disk(device="floppy", source=None)).how == "keep"
+    found = plan(facts.disk(device="floppy", source=None))
+    assert (found.how, found.path, found.there) == ("keep", "", "")
+    assert facts.report(source=None).key == ""
+
+
+def test_a_medium_that_could_not_be_looked_at_is_refused():
+    found = plan(facts.disk(device="cdrom", read_only=True, trouble="nobody can look there"))
+    assert (found.how, found.why) == ("refused", "nobody can look there")
+
+
+def test_room_is_needed_in_the_topmost_folder_too():
+    assert storage.needed([plan(facts.disk(source="/d"), {"/d": APART})]) == {"/": 10 * MIB}

@@ -23,10 +23,10 @@ def reasons(guest: GuestReport, host: TargetReport, request: CheckedMigration) -
 def _plug(kind: str | None, source: str | None, host: TargetReport) -> Iterator[str]:
     if kind == "bridge" and host.bridges is not None and source not in host.bridges:
         yield f"{host.hostname} has no bridge {source}"
-    started = host.networks.get(source or "")
-    if kind == "network" and started is None:
-        yield f"{host.hostname} has no network {source}"
-    elif kind == "network" and not started:
-        yield f"the network {source} on {host.hostname} is not started"
+    if kind == "network":
+        if source not in host.networks:
+            yield f"{host.hostname} has no network {source}"
+        elif not host.networks[source]:
+            yield f"the network {source} on {host.hostname} is not started"
     if kind == "direct" and host.links is not None and source not in host.links:
         yield f"{host.hostname} has no network interface {source}"
