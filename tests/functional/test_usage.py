@@ -391,6 +391,11 @@ def test_what_cannot_be_opened_proves_nothing(place, monkeypatch):
     assert "what web1 needs is not known: cannot read image" in place.why()
 
 
+def test_why_a_chain_is_not_known_to_its_end_is_said(place):
+    place.guest(disk(create(place.above, "nbd://nas/x", "qcow2")))
+    assert f"web1 needs is not known: {place.above} has the backing file nbd://nas/x" in place.why()
+
+
 def test_an_image_on_what_cannot_be_opened_is_named_and_itself_can_go(place, modules, monkeypatch):
     far, over, read = create(place.above), place.base.parent / "over.qcow2", chains.header.read
     pool = _two_volumes(place)

@@ -471,12 +471,13 @@ class _Reader:
     def remote_chain(self, path: str, one: references.Name, user: User) -> None:
         """On another machine libvirt's volumes are all that can be seen."""
         below: str | None = path
-        format, seen = one.format, set[str]()
+        format: str | None = one.format or "raw"
+        seen = set[str]()
         while below and below not in seen:
             path = below
             seen.add(path)
             self.found.add([os.path.normpath(path)], user)
-            if format in chains.ALONE or (format is None and len(seen) == 1):
+            if format in chains.ALONE:
                 return
             try:
                 there = volume_content.definition(self.conn.storageVolLookupByPath(path))
@@ -487,7 +488,7 @@ class _Reader:
             except errors.VirtError as exc:
                 self.found.doubt(exc.text)
                 return
-            below, format = there.backing_path, there.backing_format or "unknown"
+            below, format = there.backing_path, there.backing_format
 
     def volume_path(self, volume: tuple[str, str]) -> str | None:
         """Where the volume that a definition names lies; None where that cannot be told."""
@@ -558,7 +559,7 @@ class _Reader:
         try:
             path = volume.path()
             there = self.local and path.startswith("/") and _mode(path)
-            if there and (there == _SILENT or stat.S_ISREG(there)):
+            if there == _SILENT or stat.S_ISREG(there):
                 self.image(path)
                 return
             answers.volume(volume)
