@@ -70,14 +70,18 @@ def test_a_drive_without_a_medium_and_a_disk_of_a_server_are_nothing_to_delete(p
 
 def test_what_the_guest_had_before_a_backup_took_its_place_is_named(place, monkeypatch):  # noqa: F811
     monkeypatch.setattr(aside, "FOLDER", str(place.root / "aside"))
-    dom = place.guest(disk(raw(place.root / "other/new.raw"), "raw"))
+    both = disk(raw(place.root / "other/both.raw"), "raw", target="vdc")
+    dom = place.guest(disk(raw(place.root / "other/new.raw"), "raw") + both)
     lent = "<disk type='file'><source file='/lent'/><target dev='vdb'/><readonly/></disk>"
     before = dom.XMLDesc(0).replace("new.raw", "old.raw").replace("</disk>", f"</disk>{lent}", 1)
     aside.keep(Aside(dom.UUIDString(), dom.name(), "000001-x", before, ()))
-    keep = purge.plan(place.conn, dom).keep
+    found = purge.plan(place.conn, dom)
+    keep = found.keep
     [why] = [why for path, why in keep.items() if path.endswith("/old.raw")]
     assert f"virt.backup_confirm {dom.name()} host=HOST deletes it" in why
     assert "/lent" not in keep, "it was never the guest's"
+    names = [os.path.basename(path) for path in found.delete]
+    assert (names, len(keep)) == (["both.raw", "new.raw"], 1), "what it still has goes"
 
 
 def test_what_a_qemu_has_open_does_not_go_whatever_was_planned(place):  # noqa: F811
