@@ -119,6 +119,18 @@ def test_what_is_not_there_yet_is_nothing(at):
     assert disk_notes.read("web1") is None
 
 
+def test_a_note_that_ended_while_they_were_listed_is_none(at, monkeypatch):
+    made(at, at.died())
+    monkeypatch.setattr(disk_notes, "read", lambda name: None)
+    assert disk_notes.unfinished(at.conn) == {}
+
+
+def test_what_a_pool_no_longer_tells_is_where_it_was_made(at, monkeypatch):
+    monkeypatch.setattr(disk_notes, "_in_pool", lambda conn, pool, volume: None)
+    path = str(made(at, at.died(work(at.own, "there", "v"))))
+    assert at.left().delete == [path]
+
+
 @pytest.mark.parametrize("how", ["no mark", "another's mark", "a folder", "a link", "empty"])
 def test_what_is_not_proven_stays(at, how):
     note = at.died()

@@ -97,11 +97,14 @@ class Told:
         )
 
 
-def test_a_drive_without_a_medium_and_a_layer_without_a_place_are_nowhere(nas):  # noqa: F811
+def test_a_drive_without_a_medium_and_a_layer_without_a_place_are_nowhere(nas, monkeypatch):  # noqa: F811
     empty = "<disk type='file' device='cdrom'><target dev='sda' bus='sata'/></disk>"
     dom = nas.guest(disk(nas.base, "raw") + empty, name="web1")
     assert set(needs.of(nas.conn, dom, {"/x"}, VERB).own) == {str(nas.base)}
     assert needs.layers([Told()]) == set()
+    node = ElementTree.fromstring("<disk name='sda' snapshot='external'/>")
+    monkeypatch.setattr(needs, "_external", lambda snapshot: [node])
+    assert needs.in_use(dom, Told()) == set()
 
 
 def test_what_other_hosts_may_have_is_told_apart(nas):  # noqa: F811

@@ -953,7 +953,7 @@ def test_what_is_not_to_be_seen_may_be_the_same_by_its_name(place, monkeypatch, 
 # -- what is gone -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("where", ["fstab", "pool", "started pool", "mounted", "beside"])
+@pytest.mark.parametrize("where", ["fstab", "pool", "started pool", "folder", "mounted", "beside"])
 def test_a_file_is_surely_gone_where_nothing_is_to_be_mounted(place, monkeypatch, where):
     folder = place.root / "other"
     (folder / "neighbour").touch()
@@ -966,8 +966,10 @@ def test_a_file_is_surely_gone_where_nothing_is_to_be_mounted(place, monkeypatch
         monkeypatch.setattr(mounts, "read", lambda: [row])
     if where in ("pool", "started pool"):
         place.pool("nas", folder, "netfs", start=where == "started pool")
+    if where == "folder":
+        place.pool("images", folder)
     gone = usage._surely_gone(place.conn, str(folder / "x"))
-    assert gone is (where in ("started pool", "mounted", "beside"))
+    assert gone is (where in ("started pool", "folder", "mounted", "beside"))
 
 
 def test_in_an_empty_folder_or_none_it_may_be_on_what_is_not_mounted(place):

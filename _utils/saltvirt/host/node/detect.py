@@ -33,8 +33,8 @@ def detect(machine: str, root: str | Path = "/") -> dict[str, Any]:
     daemons = _daemons(root)
     kind = _kind(root, machine, daemons)
     return {
-        "hypervisor": bool(daemons and kind),
-        "type": kind if daemons else None,
+        "hypervisor": kind is not None,
+        "type": kind,
         "daemons": daemons,
         "kvm": _there(root / "dev/kvm"),
         "arch": machine,

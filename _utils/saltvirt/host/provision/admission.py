@@ -116,7 +116,7 @@ def name_is_free(conn: libvirt.virConnect, name: str) -> None:
     if dom is None:
         return
     found = metadata.of_domain(dom)
-    if found and found.creating:
+    if found.creating:
         if not metadata.works(found.creating):
             return
         raise errors.AlreadyExists(f"{name} is being created on {conn.getHostname()} right now")
@@ -129,7 +129,7 @@ def leftover(conn: libvirt.virConnect, name: str) -> libvirt.virDomain | None:
     if dom is None:
         return None
     found = metadata.of_domain(dom)
-    stale = found and found.creating and not metadata.works(found.creating)
+    stale = found.creating and not metadata.works(found.creating)
     return dom if stale else None
 
 
