@@ -263,6 +263,12 @@ def test_a_size_is_that_of_the_first_disk(profile):
     assert "size" not in found
 
 
+@pytest.mark.parametrize("more", [{"disks": [{"name": "data", "size": 9}]}, {"disk": "fast"}])
+def test_a_size_for_other_disks_is_refused(more):
+    with pytest.raises(errors.InvalidInput, match="a: size is for the default disk profile"):
+        deploy.wanted("a", {"mem": 64, "size": "9GiB", **more})
+
+
 # -- what is planned ----------------------------------------------------------------------
 
 
