@@ -112,6 +112,7 @@ def test_a_host_that_refused_is_asked_again_and_no_other(tmp_path):
     come = sorted(name for name, host in where.items() if host == full and name != "web000")
     assert sorted(guest.name for guest in host.guests) == sorted([*theirs, *come])
     assert [seen.host_of(name) for name in ("web000", made)] == [again, full]
+    assert sum(len(one.guests) for one in seen.hosts) == len(guests) + len(theirs), "each once"
 
 
 def test_a_host_that_died_meanwhile_gets_nothing_more(tmp_path):

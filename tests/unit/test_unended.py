@@ -129,6 +129,16 @@ def test_a_whole_one_that_was_never_started_is_started(tmp_path):
         unended.start(cloud, policy.from_config(None, None), wish, "hv1", report)
 
 
+def test_one_that_is_to_stay_off_is_ended_and_not_started(tmp_path):
+    cloud = Cloud(tmp_path, WEB)
+    told(cloud)
+    wish = deploy.wanted("web1", {**WISH["web1"], "start": False}, "shop")
+    report = type("Report", (), {"step": lambda *_, **__: None})()
+    state = unended.start(cloud, policy.from_config(None, None), wish, "hv1", report)
+    assert (state, begun.of(cloud.opts, "web1")) == ("shutdown", None)
+    assert ("hv1", "virt.power") not in cloud.called
+
+
 @pytest.mark.parametrize(("mark", "starts"), [("a", True), ("b", False), (None, False)])
 def test_one_that_another_operation_has_made_since_is_named_and_not_started(tmp_path, mark, starts):
     cloud = Cloud(tmp_path, WEB)
