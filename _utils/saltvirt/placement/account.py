@@ -92,7 +92,7 @@ def takes(
     return found.vcpus * part, memory_kib(found, host.held(policy)) * part, pages
 
 
-def longest(mounts: Collection[str], path: str) -> str | None:
+def longest(mounts: Collection[str], path: str | None) -> str | None:
     """The mount point that a path is below, or None."""
     while path:
         if path in mounts:
@@ -124,7 +124,7 @@ def store_of(disk: Disk, host: Host) -> str | None:
     """The id of the host's Store that a facts.Disk would be on; None for a pool it lacks."""
     if disk.pool:
         return host.pool_store(disk.pool) if disk.pool in host.pools else None
-    return host.folder_store(disk.path or "")
+    return host.folder_store(disk.path)
 
 
 def _there(disk: Disk, store: Store) -> bool:

@@ -275,8 +275,8 @@ class Host:
         """The id of the Store that a pool is on."""
         return self.pools[name].store or f"pool {name}"
 
-    def folder_store(self, path: str) -> str:
-        """The id of the Store that a path is on."""
+    def folder_store(self, path: str | None) -> str:
+        """The id of the Store that a path is on; of none, that of images."""
         found = account.longest(self.mounts, path)
         return self.images_store if found is None else self.mounts[found]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def reason(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> str | None:
-    in_folders = {host.folder_store(disk.path or "") for disk in request.disks if not disk.pool}
+    in_folders = {host.folder_store(disk.path) for disk in request.disks if not disk.pool}
     if request.disk_bytes:
         in_folders.add(host.images_store)
     for store in sorted(filter(host.is_silent, in_folders)):
