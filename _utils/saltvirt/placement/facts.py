@@ -349,12 +349,6 @@ def host_of(name: str, inventory: Inventory) -> Host:
     )
     for store in {*host.mounts.values(), host.images_store}:
         host.storage[store]  # a mount of what it does not tell of is known here, not in a choice
-    account.takes(
-        PlacementRequest(name, 1, 1, by_profile=True).at(host), host, policy.PlacementPolicy()
-    )
-    host.free_memory_kib(
-        policy.PlacementPolicy()
-    )  # what does not add up is known here, not in a choice
     return host
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from saltvirt.errors import BadAnswer
-from saltvirt.placement import facts, policy
+from saltvirt.placement import account, facts, policy
 from saltvirt.placement.facts import Disk, Guest, Host, Needs, PlacementRequest, Pool, Store
 from tests.unit.placement import NOTHING_BESIDE
 
@@ -48,6 +48,21 @@ def test_what_is_wrong_is_named_when_it_is_read(wrong, where):
 def test_what_does_not_add_up_is_known_when_it_is_read(wrong):
     with pytest.raises((ValueError, LookupError)):
         facts.host_from_inventory("hv1", {"cpus": 2, "memory_kib": 1024, **wrong})
+
+
+def test_the_largest_numbers_that_a_host_may_tell_can_be_counted():
+    """Else it would cost all hosts, in a choice."""
+    most = 2**63 - 1
+    said = {"cpus": most, "memory_kib": most, "hugepages": {"2048": most}, "hugepage_kib": most,
+            "guests": {"a": {"vcpus": most, "memory_kib": most, "max_memory_kib": most}},
+            "arriving": {"b": {"vcpus": most, "memory_kib": most}},
+            "guest": {"vcpus": most, "memory_kib": most, "page_kib": 0}}  # fmt: skip
+    for limits in ({}, {"reserved_memory_kib": 2**60, "stopped_ratio": 2**60}):
+        told = {**said, "placement": limits, "ratios": {"memory": 2**60}}
+        host = facts.host_from_inventory("hv1", told)
+        asked = PlacementRequest("w", 1, 1, by_profile=True).at(host)
+        assert host.free_memory_kib(PLAIN) < most * 2**60
+        assert account.takes(asked, host, PLAIN)[2] == {most: most}
 
 
 def test_all_that_a_host_tells():
