@@ -31,6 +31,7 @@ from saltvirt.host import connection
 from saltvirt.host.domain import guest_lock
 from saltvirt.host.node import steps
 from saltvirt.host.provision import admission, guest_builder
+from saltvirt.images import locks
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
 from saltvirt.spec import base, values
@@ -106,10 +107,11 @@ def _backup_pair():
 @contextlib.contextmanager
 def _backup_reading(reader, authority, whose):
     """(by which key this machine reads, the folder with that for a program)."""
-    with contextlib.ExitStack() as stack:
+    with locks.for_now(places.RUN, "backup-") as folder, contextlib.ExitStack() as stack:
         pair = _backup_pair() if reader is None else None
         pair = pair or stack.enter_context(own_pair.taken(_ONCE, reader, "reader"))
-        yield pair, stack.enter_context(own_pair.trusting(pair, authority, whose))
+        own_pair.trust(folder, pair, authority, whose)
+        yield pair, folder
 
 
 def _backup_door(shown, reader):

@@ -3,6 +3,7 @@ the program that the distribution's Python runs."""
 
 import contextlib
 import os
+import tempfile
 from pathlib import Path
 
 from saltvirt import doors
@@ -23,6 +24,14 @@ LIBRARY = str(Path(daemon.__file__).parent.parent)
 HAS_LIBNBD = bool(list(Path("/usr/lib/python3/dist-packages").glob("nbd.py"))) and os.path.exists(
     "/usr/bin/qemu-storage-daemon"
 )
+
+
+@contextlib.contextmanager
+def trusting(pair, told, whose):
+    """The folder of a client that trusts one server alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        own_pair.trust(folder, pair, told, whose)
+        yield folder
 
 
 class Pulled:
@@ -95,5 +104,5 @@ class Pulled:
     def receive(self, ident, serving, key=None, tell=lambda said: None, compress=None):
         """What virt.backup_pull does."""
         told = receive.Told(ident, "web1", "hv1", "root", None, key, compress)
-        with own_pair.trusting(self.reader, serving.authority, "serving") as folder:
+        with trusting(self.reader, serving.authority, "serving") as folder:
             return receive.receive(LIBRARY, self.target, told, serving, folder, tell)

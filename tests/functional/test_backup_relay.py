@@ -17,7 +17,7 @@ from saltvirt import doors, errors
 from saltvirt.backuphost import daemon, relay
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
-from tests.functional.pulled import FIRST_PORT, PORTS
+from tests.functional.pulled import FIRST_PORT, PORTS, trusting
 
 pytestmark = pytest.mark.skipif(
     not os.path.exists("/usr/bin/qemu-storage-daemon"), reason="no qemu-storage-daemon"
@@ -66,7 +66,7 @@ def qemu_img(folder, door, *words):
 def test_who_was_named_reads_it_all(shown, reader, disk, tmp_path):
     door, authority = shown
     copy = tmp_path / "copy.raw"
-    with own_pair.trusting(reader, authority, "shown") as folder:
+    with trusting(reader, authority, "shown") as folder:
         done = qemu_img(folder, door, "convert", "-O", "raw", str(copy))
         assert done.returncode == 0, done.stderr
     assert copy.read_bytes() == disk.read_bytes()
@@ -80,12 +80,12 @@ def test_nobody_else_is_let_in(shown, reader, tmp_path, who):
     other = own_pair.kept(str(tmp_path / "other"), "reader")
     if who == "a server of the same side":
         other = own_pair.made(HOST, certs.SERVER)
-    with own_pair.trusting(other, authority, "shown") as folder:
+    with trusting(other, authority, "shown") as folder:
         if who == "nobody":
             os.unlink(f"{folder}/client-cert.pem")
             os.unlink(f"{folder}/client-key.pem")
         assert qemu_img(folder, door, "info", "").returncode
-    with own_pair.trusting(reader, authority, "shown") as folder:
+    with trusting(reader, authority, "shown") as folder:
         assert qemu_img(folder, door, "info", "").returncode == 0
 
 
@@ -93,7 +93,7 @@ def test_a_reader_is_not_deceived_by_another_server(shown, reader):
     """Whoever took the address has no certificate that the reader was told of."""
     door, _ = shown
     another = own_pair.made(HOST, certs.SERVER)
-    with own_pair.trusting(reader, another.authority, "shown") as folder:
+    with trusting(reader, another.authority, "shown") as folder:
         assert qemu_img(folder, door, "info", "").returncode
 
 
@@ -112,7 +112,7 @@ def test_a_certificate_for_a_server_is_none_for_a_reader(tmp_path, purpose):
     door = relay.begin(doors.Door(HOST, FIRST_PORT, PORTS, credentials), str(tmp_path / "nbd"))
     try:
         mine = own_pair.OwnPair(told, certs.cert_pem(cert).decode(), certs.key_pem(key).decode())
-        with own_pair.trusting(mine, pair.authority, "shown") as folder:
+        with trusting(mine, pair.authority, "shown") as folder:
             done = qemu_img(folder, door, "info", "")
         assert (done.returncode == 0) is (purpose == certs.CLIENT), done
     finally:
@@ -140,7 +140,7 @@ def test_what_is_said_before_tls_gets_no_further(shown):
 def test_who_reads_is_known_and_is_shown_out_at_the_end(shown, reader):
     door, authority = shown
     context = ssl.create_default_context(cadata=authority)
-    with own_pair.trusting(reader, authority, "shown") as folder:
+    with trusting(reader, authority, "shown") as folder:
         context.load_cert_chain(f"{folder}/client-cert.pem", f"{folder}/client-key.pem")
     line = socket.create_connection((HOST, door.port), timeout=20)
     line.recv(18)

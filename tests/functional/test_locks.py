@@ -131,3 +131,24 @@ def test_a_folder_of_somebody_elses_is_refused(tmp_path):
     os.chown(tmp_path / "lock", 65534, 65534)
     with pytest.raises(errors.OperationFailed, match="others can write to it"):
         admission_config(tmp_path / "lock").lock()
+
+
+DIES = """
+import os, sys
+from saltvirt.images import locks
+with locks.for_now(sys.argv[1], "x-") as folder:
+    open(os.path.join(folder, "client-key.pem"), "w").close()
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_what_a_killed_process_had_for_now_the_next_one_removes(tmp_path):
+    """A key among it: found by make chaos, in /tmp."""
+    parent = tmp_path / "run"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", DIES, str(parent)], env=env, check=False)
+    assert done.returncode == -9 and list(parent.glob("x-*/client-key.pem"))
+    with locks.for_now(str(parent), "x-") as folder:
+        assert [str(path) for path in parent.glob("x-*")] == [folder]
+        assert os.stat(folder).st_mode & 0o777 == 0o700
+    assert list(parent.glob("x-*")) == []

@@ -12,7 +12,6 @@ import contextlib
 import errno
 import os
 import re
-import shutil
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -148,9 +147,9 @@ def _opened(target: Target, wanted: Wanted, tell: Tell) -> Iterator[tuple[Record
     uuid, name = _found(target, wanted)
     with target.using(uuid, name) as of:
         tell(0)
-        folder, in_use = locks.private_folder(_SCRATCH, "look-")
         try:
             with (
+                locks.for_now(_SCRATCH, "look-") as folder,
                 _disks(target, of, folder) as disks,
                 guestfish.launched(disks, scratch=folder) as session,
             ):
@@ -158,9 +157,6 @@ def _opened(target: Target, wanted: Wanted, tell: Tell) -> Iterator[tuple[Record
                 yield of, _mounted(session, wanted.filesystem)
         except errors.SeedFailed as exc:
             raise errors.OperationFailed(f"the files of {name} cannot be read: {exc.text}") from exc
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            os.close(in_use)
 
 
 @contextlib.contextmanager

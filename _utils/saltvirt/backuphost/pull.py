@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -326,10 +325,7 @@ def _served(path: str, named: list[str]) -> Iterator[list[Any]]:
     """Connections to a qemu-nbd that writes to a qcow2; when the block ends, it has ended, too."""
     argv = ["qemu-nbd", "--cache=writeback", "--discard=unmap", f"--shared={READERS}"]
     # not beside the file: the path of a socket has 107 bytes at most
-    folder, in_use = locks.private_folder(RUN, FOLDERS)
-    with contextlib.ExitStack() as stack:
-        stack.callback(os.close, in_use)
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    with locks.for_now(RUN, FOLDERS) as folder:
         socket = os.path.join(folder, "nbd")
         with _begun([*argv, f"--socket={socket}", *named]) as process:
             try:

@@ -12,7 +12,6 @@ import json
 import os
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,13 +19,14 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from saltvirt import errors, settings
+from saltvirt import errors, places, settings
 from saltvirt.backuphost import apart, daemon, relay
 from saltvirt.backuphost.daemon import Far
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import guest_lock, lookup, stands
 from saltvirt.host.domain.stands import Stood
+from saltvirt.images import locks
 from saltvirt.wire import Fact
 from saltvirt.xml.disk import Disk
 from saltvirt.xml.domain import Domain
@@ -129,7 +129,7 @@ class Keeper:
         with self._libvirt() as conn:
             owner = _qemu(conn)
         os.makedirs(SOCKETS, 0o711, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="salt-virt-") as folder:
+        with locks.for_now(places.RUN, "stands-") as folder:
             texts = {
                 "ca-cert.pem": stood.authority,
                 "client-cert.pem": self._asked.certificate, "client-key.pem": self._asked.key,

@@ -50,6 +50,17 @@ def private_folder(parent: str, prefix: str) -> tuple[str, int]:
     return folder, fd
 
 
+@contextlib.contextmanager
+def for_now(parent: str, prefix: str) -> Iterator[str]:
+    """Such a folder for the block. Where this process is killed in it, the next one removes it."""
+    folder, in_use = private_folder(parent, prefix)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(in_use)
+
+
 def sweep(parent: str, prefix: str) -> None:
     """Removes what processes that died left of such folders."""
     with exclusive(os.path.join(private(parent), "folders.lock")):

@@ -42,8 +42,7 @@ def write(path: str, files: Mapping[str, str]) -> None:
     Raises SeedFailed, Unsupported.
     """
     maker = _maker()
-    folder, mark = locks.private_folder(locks.RUN, "cidata-")
-    try:
+    with locks.for_now(locks.RUN, "cidata-") as folder:
         content, volume = os.path.join(folder, "content"), os.path.join(folder, "volume")
         os.mkdir(content)
         for name, text in files.items():
@@ -52,9 +51,6 @@ def write(path: str, files: Mapping[str, str]) -> None:
         options = ["-quiet", "-output", volume, "-volid", "cidata", "-joliet", "-rock"]
         tools.run([*maker, *options, content], f"make {path}", errors.SeedFailed)
         _place(volume, path)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(mark)
 
 
 def _place(volume: str, path: str) -> None:

@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import os
 import shutil
-import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -139,14 +138,11 @@ def authority(text: object, whose: str) -> str:
     return certs.cert_pem(found).decode()
 
 
-@contextlib.contextmanager
-def trusting(pair: OwnPair, told: object, whose: str) -> Iterator[str]:
-    """For the block a folder as libnbd and QEMU take it: of a client that trusts one server alone.
-    told: the server's authority. Raises InvalidInput."""
+def trust(folder: str, pair: OwnPair, told: object, whose: str) -> None:
+    """Makes an empty folder what libnbd and QEMU take: of a client that trusts one server alone.
+    folder: root's alone. told: the server's authority. Raises InvalidInput."""
     texts = {AUTHORITY: authority(told, whose), CERTIFICATE: pair.certificate, KEY: pair.key}
-    with tempfile.TemporaryDirectory(prefix="salt-virt-") as folder:
-        for name, text in texts.items():
-            path = os.path.join(folder, name)
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                file.write(text)
-        yield folder
+    for name, text in texts.items():
+        path = os.path.join(folder, name)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(text)
