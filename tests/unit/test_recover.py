@@ -175,6 +175,7 @@ class Targets:
         return sorted(self.says)
 
     def ask(self, hosts, fun, kwarg=None, **_options):
+        self.asked.append((fun, *hosts))
         for host in hosts:
             names = [] if host == "hv9" else ["web1", "db1"]
             yield Answer(host, {"guests": {}, "unfinished": [], "target_leftovers": names})
@@ -205,6 +206,13 @@ def test_a_target_that_fails_is_named_and_the_others_are_cleaned():
     assert (gone, stay) == (["/a", "/c"], {"/b": "used by db1"})
     assert left == {"hv0": "/b stays: used by db1", "hv1": "it broke"}
     assert "hv9" not in [host for host, *_ in cloud.asked]
+
+
+def test_hosts_that_are_updated_are_asked_once_and_only_those_that_are_meant():
+    cloud = Targets(hv1=DONE, hv2=DONE)
+    found, unreachable = target_leftovers.locations(cloud, ["hv2"])
+    assert (list(found), unreachable) == (["hv2"], {})
+    assert cloud.asked == [("virt.migrate_locations", "hv2")]
 
 
 @pytest.mark.parametrize(

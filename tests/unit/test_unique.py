@@ -140,6 +140,26 @@ def test_what_a_host_still_works_at_is_not_made_again(tmp_path, begins, at_work,
     unique.check(cloud, "web1", {"hv1": "down"}, sure=True)
 
 
+def test_where_all_hosts_answer_none_is_asked_for_its_files(tmp_path):
+    cloud = Cloud(tmp_path, hv1=MAKES)
+    only = find.Locations({"web1": {"hv1": "shutdown"}})
+    cloud.ask = None
+    unique.check(cloud, "web1", {})
+    unique.resolve(cloud, None, "web1", "hv1", look=lambda _fleet: only)
+
+
+def test_the_files_of_silent_hosts_are_read_once_and_count_as_long_as_they_are_silent(tmp_path):
+    hung = {"virt.names_on_disk": ["db1"]}
+    cloud = Cloud(tmp_path, hv1=hung, hv2=hung)
+    files = find.Files(["hv1", "hv2"])
+    for name in ("web1", "web2"):
+        assert unique.silent(cloud, name, {"hv1": "down", "hv2": "down"}, files) == {}
+    assert cloud.called == [("hv1", "virt.names_on_disk"), ("hv2", "virt.names_on_disk")]
+    with pytest.raises(errors.AlreadyExists, match="on hv1, whose libvirt"):
+        unique.silent(cloud, "db1", {"hv1": "down"}, files)
+    assert unique.silent(cloud, "db1", {}, files) == {}, "they answer again, and were asked"
+
+
 def test_one_that_comes_first_waits_for_the_other_to_go(tmp_path, monkeypatch):
     cloud = Cloud(tmp_path, hv1={"virt.vm_state": {"web1": "shutdown"}}, hv2={"virt.vm_state": {}})
     steps, now = [], Clock()

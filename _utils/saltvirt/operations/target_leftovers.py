@@ -62,7 +62,7 @@ def _answers(fleet: Fleet, hosts: list[str]) -> Iterator[answer.Answer]:
     earlier name of it."""
     earlier = []
     for one in fleet.ask(hosts, "virt.migrate_locations"):
-        if one.kind == answer.FAILED and one.error == _NOT_THERE:
+        if one.error == _NOT_THERE:
             earlier.append(one.host)
         else:
             yield one

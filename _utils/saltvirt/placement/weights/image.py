@@ -12,4 +12,4 @@ if TYPE_CHECKING:
 def score(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> float:
     if request.by_profile and host.needs:
         return 1.0 if host.needs.image_here else 0.0
-    return 1.0 if request.image and request.image in host.images else 0.0
+    return 1.0 if request.image in host.images else 0.0
