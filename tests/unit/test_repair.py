@@ -115,6 +115,7 @@ def test_where_a_migration_went_is_said_as_far_as_it_is_known(cloud, target, wor
     cloud.left["hv1"]["migrations"] = {"gone": {"target": target, "at_work": False}}
     [found] = [one for one in repair.look(cloud)[0] if one.about == "gone"]
     assert (found.code, found.where) == (repair.BROKEN_OFF, "hv1")
+    assert found.how == "both hosts are asked, and the migration is completed or undone"
     assert words in found.evidence
 
 
