@@ -73,7 +73,7 @@ DELETION = {
     "operations.purge": (),
     "operations.repair": ("test_repair_keys",),
     "operations.report": (),
-    "operations.snapshots": ("test_snapshots_shared",),
+    "operations.snapshots": ("test_snapshots", "test_snapshots_shared"),
     "operations.unended": ("test_unended_keys",),
 }
 TRUST = {

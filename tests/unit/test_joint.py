@@ -12,7 +12,7 @@ from saltvirt.fleet import answer
 from saltvirt.fleet.answer import Answer
 from saltvirt.operations import joint as joint_module
 from saltvirt.operations import slots
-from saltvirt.operations.joint import MOST, Alone, Joint
+from saltvirt.operations.joint import ALONE, MOST, Joint
 from tests.clock import until
 
 
@@ -168,7 +168,7 @@ def test_a_question_without_a_watcher_subscribes_to_nothing(tmp_path):
 def test_alone_each_has_a_job_of_its_own(tmp_path):
     fleet = Fleet(tmp_path)
     watch = ("salt/virt/web1/init/", print)
-    found = Alone().ask(fleet, "hv1", "virt.init", {"name": "web1"}, watch)
+    found = ALONE.ask(fleet, "hv1", "virt.init", {"name": "web1"}, watch)
     assert found.data == {"name": "web1"}
     assert fleet.options == [{"long": True, "watch": watch, "quiet": None}]
 
@@ -205,7 +205,7 @@ def test_to_start_guests_takes_no_slot_and_a_guest_of_many_none_of_its_own(tmp_p
 
 def test_alone_each_has_a_slot_of_its_own(tmp_path):
     opts = {"cachedir": str(tmp_path), "virt": {}}
-    with Alone().deploying(opts, print, "virt.init of web1") as slot:
+    with ALONE.deploying(opts, print, "virt.init of web1") as slot:
         assert _slots_held(tmp_path) == 1
         slot.free()
         assert _slots_held(tmp_path) == 0

@@ -32,7 +32,7 @@ from saltvirt.operations import (
     wait,
 )
 from saltvirt.operations.begun import Begun
-from saltvirt.operations.joint import Alone, Jobs
+from saltvirt.operations.joint import ALONE, Jobs
 from saltvirt.operations.lifecycle import RUNNING, VERBS
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.picture import Picture, kind_of, others_keys
@@ -222,10 +222,10 @@ class Init:
         report: Report,
         picture: Picture | None = None,
         look: unique.Look = find.locations,
-        jobs: Jobs | None = None,
+        jobs: Jobs = ALONE,
         keeper: keepers.Keeper | None = None,
     ) -> None:
-        self.picture, self.look, self.jobs = picture, look, jobs or Alone()
+        self.picture, self.look, self.jobs = picture, look, jobs
         self.keeper = keeper
         self.wish: Any = None
         self.room: keepers.Room | None = None
@@ -732,7 +732,7 @@ def deliver(
     name: str,
     *,
     start_by: PlacementPolicy | None = None,
-    jobs: Jobs | None = None,
+    jobs: Jobs = ALONE,
 ) -> str:
     """What follows when a host has made a guest: its start, libvirt's word for its state.
 
@@ -740,7 +740,7 @@ def deliver(
     asked to start it. Raises OperationFailed, NoRoom.
     """
     if start_by:
-        state = _started(fleet, host, name, start_by, jobs or Alone())
+        state = _started(fleet, host, name, start_by, jobs)
     else:
         state = _state(fleet, host, name)
     if start_by and state != RUNNING:

@@ -12,7 +12,7 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.progress import Screen
 from saltvirt.operations import keepers, lock, promised
 from saltvirt.operations.init import Init, InitRequest, check_name, nowhere, planned
-from saltvirt.operations.joint import Alone, Jobs, Joint
+from saltvirt.operations.joint import ALONE, Jobs, Joint
 from saltvirt.operations.operation import Reasons, Result, Several
 from saltvirt.operations.picture import Picture
 from saltvirt.operations.report import OneByOne, Report
@@ -47,7 +47,7 @@ class InitList:
         self.fleet, self.policy, self.wishes = fleet, policy, wishes
         self.at_once, self.screen = at_once, screen
         self.joint = Joint(at_once) if _are_light(wishes[0]) else None
-        self.jobs: Jobs = self.joint or Alone()
+        self.jobs: Jobs = ALONE if self.joint is None else self.joint
 
     def check(self) -> Several:
         """Where each would be made, or why not. Their hosts are not asked whether they could."""

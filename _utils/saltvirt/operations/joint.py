@@ -68,6 +68,9 @@ class Alone:
         return slots.deploying(opts, tell, what)
 
 
+ALONE = Alone()
+
+
 @dataclass
 class _Asked:
     """One question, and its Answer or what was raised instead."""

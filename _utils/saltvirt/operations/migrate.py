@@ -130,11 +130,12 @@ def targets(
     """
     keeps = keeper if keeper and keeper.keeps_room and not request.overcommit else None
     few = {source, request.target} if request.target and not request.others else None
-    asked = fleet.hosts() if keeps or not few else [one for one in few if one]
-    hosts, unreachable = inventory.gather(fleet, sorted(set(asked)))
+    asked = fleet.hosts() if keeps or few is None else few
+    hosts, unreachable = inventory.gather(fleet, sorted(asked))
     room = keeps.room(hosts) if keeps else None
-    hosts = [host for host in hosts if not few or host.name in few]
-    unreachable = {host: why for host, why in unreachable.items() if not few or host in few}
+    if few is not None:
+        hosts = [host for host in hosts if host.name in few]
+        unreachable = {host: why for host, why in unreachable.items() if host in few}
     here = next((host for host in hosts if host.name == source), None)
     if here is None:
         raise errors.ConnectionFailed(f"{source}: {unreachable.get(source, 'it did not answer')}")
@@ -179,7 +180,7 @@ def request_of(
         raise errors.InvalidInput(f"overcommit {overcommit!r} is not True or False")
     if overcommit and not target:
         raise errors.InvalidInput("overcommit=True needs the target: name the host")
-    return MigrationRequest(target or None, others or not target, overcommit)
+    return MigrationRequest(target, others or not target, overcommit)
 
 
 def _next_may_take(request: MigrationRequest, answer: Migratable) -> bool:
@@ -210,7 +211,7 @@ def verdict(name: str, target: str, found: Migratable) -> str:
 
 def _look(fleet: Fleet, name: str, target: str | None) -> tuple[MigrationLocations, str]:
     """(MigrationLocations, the guest's host)."""
-    fleet.hosts(target or None)
+    fleet.hosts(target)
     seen = locations(fleet)
     return seen, seen.host_of(names.guest(str(name)))
 
@@ -244,8 +245,7 @@ def _all_reasons(
 
 def _reported(seen: MigrationLocations, host: str | None) -> dict[str, Any]:
     """What a target has said of itself that its libvirt does not tell the source."""
-    about = seen.hosts.get(host) if host else None
-    said = about.to_answer() if about else {}
+    said = seen.hosts[host].to_answer() if host in seen.hosts else {}
     words = ("ratios", "limits", "certificates", "address")
     return {key: said[key] for key in words if said.get(key)}
 
@@ -257,12 +257,9 @@ def _terms(seen: MigrationLocations, found: Targets, host: str) -> dict[str, Any
 
 def _closed(seen: MigrationLocations, host: str | None) -> str | None:
     """Why a host takes no guests at all: a sentence, or None."""
-    if host is None:
-        return None
     if host in seen.unreachable:
         return f"{host}: {seen.unreachable[host]}"
-    about = seen.hosts.get(host)
-    reason = about.maintenance if about else None
+    reason = seen.hosts[host].maintenance if host in seen.hosts else None
     return f"{host} is in maintenance: {reason}" if reason else None
 
 
@@ -319,8 +316,8 @@ class Migrate:
         fleet, target = self.fleet, self.target
         request = request_of(target, self.options, self.others)
         seen, source = _look(fleet, self.name, target)
-        if target and source == target:
-            return source, target, None
+        if source == target:
+            return source, source, None
         why = _closed(seen, target)
         if target and why:
             asked = {**self.options, "vm_": self.name}
@@ -421,10 +418,8 @@ class Migrate:
         raise errors.Refused(f"no host took {self.name} from {source}: {'; '.join(refusals)}")
 
     def _heard(self, seen: MigrationLocations, target: str) -> MigrationLocations:
-        """The same with what a target of the plan says of itself. Raises Refused where that takes
-        no guests by now."""
-        if self.plan is None:
-            return seen
+        """The same with what a target says of itself that nobody has asked yet. Raises Refused
+        where it takes no guests by now."""
         if target not in seen.hosts:
             more = locations(self.fleet, [target])
             seen = replace(
@@ -443,7 +438,7 @@ class Migrate:
         try:
             return targets(self.fleet, self.policy, self.name, source, self.request, self.keeper)
         except errors.Refused as exc:
-            if self.request.others or not self.target:
+            if self.request.others:
                 raise
             asked = {**self.options, "vm_": self.name}
             reasons = _all_reasons(self.fleet, seen, source, asked, self.target, exc.words)
@@ -576,12 +571,11 @@ def mover(
     opts: the master's configuration. others: another host will do where the target refuses; it
     returns the one that took the guest. plans: where each goes, by who calls for the moves.
     """
-    known = {} if plans is None else plans
 
     def move(guest: str, target: str) -> str:
         with Fleet(opts) as fleet:
             report = Report(fleet, guest, "migrate")
-            plan = known.get(guest)
+            plan = plans.get(guest) if plans else None
             done = Migrate(fleet, policy, guest, target, report, others=others, plan=plan).run()
         new: str = done.changes.get("host", {}).get("new", target)
         return new

@@ -1,5 +1,7 @@
 """The runner's migration, on a cloud of plain data."""
 
+import contextlib
+
 import pytest
 
 from saltvirt import errors
@@ -447,6 +449,54 @@ def test_a_failure_has_the_target_cleaned_and_says_what_stays(tmp_path, kept, wo
     with pytest.raises(errors.OperationFailed, match=words):
         run(cloud)
     assert cloud.left["hv2"] == ({"web1": ["/a"]} if kept else {})
+
+
+def test_a_failure_that_left_nothing_is_said_as_it_is(tmp_path):
+    cloud = Cloud(tmp_path, moves=False, answer=FAILED, hv1={"web1": "running"}, hv2={})
+    with pytest.raises(errors.OperationFailed, match=r"^hv1: disk full; web1 runs on hv1$"):
+        run(cloud)
+
+
+def test_a_guest_that_nobody_has_after_its_source_fell_silent(tmp_path):
+    cloud = Cloud(tmp_path, answer=silent("hv1", 60), hv1={"web1": "running"}, hv2={})
+    real = cloud._migrate
+
+    def dies(host, asked):
+        cloud.down = {"hv1", "hv2"}
+        return real(host, asked)
+
+    cloud._migrate = dies
+    with pytest.raises(errors.ConnectionFailed, match="web1 is on no host that answers; call"):
+        run(cloud)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"downtime_ms": None}, " over TLS in 1.5 s"),
+        ({"time_ms": None, "downtime_ms": None}, " over TLS"),
+        (
+            {"downtime_ms": None, "checkpoints_lost": {"c1": "no bitmap"}},
+            " over TLS in 1.5 s; checkpoint c1 is not known on hv2: no bitmap",
+        ),
+    ],
+)
+def test_what_was_moved_is_told_in_one_line(tmp_path, more, words):
+    done = Answer("hv1", data={**DONE, **more})
+    cloud = Cloud(tmp_path, answer=done, hv1={"web1": "running"}, hv2={})
+    assert run(cloud)["web1"]["comment"] == f"web1 was moved from hv1 to hv2{words}"
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_who_moves_many_is_told_where_each_is(tmp_path, monkeypatch, known):
+    cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={}, hv3={})
+    monkeypatch.setattr(migrate, "Fleet", lambda opts: contextlib.nullcontext(cloud))
+    monkeypatch.setattr(migrate, "Report", lambda *about: Report())
+    by = policy.PlacementPolicy()
+    found = migrate.targets(cloud, by, "web1", "hv1", migrate.MigrationRequest("hv2"))
+    plans = {"web1": migrate.MovePlan("hv1", found)} if known else None
+    assert migrate.mover(cloud.opts, by, plans=plans)("web1", "hv2") == "hv2"
+    assert migrate.mover(cloud.opts, by)("web1", "hv2") == "hv2", "it is there already"
 
 
 def test_a_target_that_cannot_be_asked_is_said(tmp_path):

@@ -135,6 +135,47 @@ def test_what_init_honoured_holds_for_the_next_host(tmp_path, lacks, words):
     assert (targets, unplaced) == ({"web1": "hv3"}, {})
 
 
+class Keeps:
+    """Who keeps room: which hosts he looked at; why: host to what would break there."""
+
+    def __init__(self, why=None, keeps_room=True):
+        self.keeps_room, self.why, self.warns, self.seen = keeps_room, why or {}, False, None
+
+    def room(self, hosts):
+        self.seen = [host.name for host in hosts]
+        return self
+
+    def refusal(self, host, guest):
+        return self.why.get(host)
+
+
+def targets(cloud, request, keeper=None):
+    return migrate.targets(cloud, policy.PlacementPolicy(), "web1", "hv1", request, keeper)
+
+
+@pytest.mark.parametrize(
+    ("keeps_room", "overcommit"), [(True, False), (False, False), (True, True)]
+)
+def test_room_that_is_kept_is_that_of_all_hosts_and_not_who_overcommits(
+    tmp_path, keeps_room, overcommit
+):
+    cloud, keeper = Choosy(tmp_path, **four()), Keeps({"hv2": "x"}, keeps_room)
+    request = migrate.MigrationRequest("hv2", False, overcommit)
+    if keeps_room and not overcommit:
+        cloud.down = {"hv4"}
+        with pytest.raises(errors.Refused) as raised:
+            targets(cloud, request, keeper)
+        assert raised.value.text.endswith("hv2: it would break virt:ha:reserve: x")
+        assert keeper.seen == ["hv1", "hv2", "hv3"]
+    else:
+        assert (targets(cloud, request, keeper).names, keeper.seen) == (["hv2"], None)
+
+
+def test_who_names_nobody_may_have_any(tmp_path):
+    found = targets(Choosy(tmp_path, **four()), migrate.MigrationRequest())
+    assert sorted(found.names) == ["hv2", "hv3", "hv4"]
+
+
 def test_the_masters_policy_goes_with_the_request(tmp_path):
     """W2: the source judged by its own configuration."""
     by = policy.from_config({"memory_ratio": 2, "stopped_ratio": 0.5})
