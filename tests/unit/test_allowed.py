@@ -180,6 +180,10 @@ def test_who_was_allowed_is_asked_again_by_the_owner_of_now(opts):
         True, True, False)  # fmt: skip
     owners.give(opts, ID, "db1", "bob")
     assert still("anna", "console") is False
+    owners._path(opts, ID).write_text("{")
+    assert still("ops", "start") is True, "whosever it is"
+    with pytest.raises(errors.BadAnswer, match="is damaged"):
+        still("bob", "start")
     opts["virt"] = {}
     assert still("anna", "console") is True
 

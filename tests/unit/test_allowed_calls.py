@@ -269,6 +269,7 @@ def makes(cloud, opts, monkeypatch):
                 for name in names}  # fmt: skip
 
     monkeypatch.setitem(MADE, "call", call)
+    return lambda: monkeypatch.setitem(MADE, "call", call)
 
 
 def test_what_a_user_has_made_is_his(ask, cloud, makes, opts):
@@ -282,11 +283,15 @@ def test_what_a_user_has_made_is_his(ask, cloud, makes, opts):
     assert cloud.asked == [(asked, True), (None, False)]
 
 
-def test_what_failed_and_what_was_there_before_is_nobodys(ask, cloud, makes, opts):
+def test_what_failed_and_what_was_there_before_is_nobodys(ask, cloud, makes, opts, monkeypatch):
     ask("bob", init, "web7")
     assert len(cloud.asked) == 1, "nothing was made: nobody is asked what was"
     ask("bob", init, "web7,web8")
     assert [owners.of(opts, id_of(name)).owner for name in ("web7", "web8")] == [None, None]
+    monkeypatch.setitem(MADE, "call", lambda name: cloud.has("hv3", one("web9")) or {"retcode": 1})
+    ask("bob", init, "web9")
+    assert owners.of(opts, id_of("web9")).owner is None, "nobody said that it was made"
+    makes()
     owners.give(opts, id_of("web1"), "web1", "eve")
     ask("bob", init, "web1")
     assert owners.of(opts, id_of("web1")).owner is None, "as its host says it was made anew"

@@ -215,9 +215,9 @@ class _Limited:
 
     def _admitted(self, fleet: Fleet, stack: contextlib.ExitStack) -> Callable[[], Answer]:
         """What to call. Raises Denied, NotFound, InvalidInput, OperationFailed."""
-        rule = verbs.RULES.get(self.verb)
-        if rule is None or not self._own.may_at_all(self.verb):
+        if not self._own.may_at_all(self.verb):
             raise self._denied()
+        rule = verbs.RULES[self.verb]
         everywhere = self._own.everywhere(self.verb)
         if everywhere and rule.scope != verbs.MAKING:
             return self._call
@@ -254,7 +254,7 @@ class _Limited:
         for word in sorted(_TEXTS & given.keys()):
             value = given[word]
             for one in value if isinstance(value, (list, tuple)) else [value]:
-                if one is not None and not _TEXT.fullmatch(str(one)):
+                if not _TEXT.fullmatch(str(one)):
                     raise self._denied(f" with {word}={units.shown(one)}")
 
     def _name(self, word: str, fits: Callable[[object], str]) -> str:
