@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -140,6 +141,14 @@ with locks.for_now(sys.argv[1], "x-") as folder:
     open(os.path.join(folder, "client-key.pem"), "w").close()
     os.kill(os.getpid(), 9)
 """
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user: root")
+def test_who_is_not_root_has_his_own_folder_for_now(monkeypatch, tmp_path):
+    assert locks.own_run() == locks.RUN
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: 4001)
+    assert locks.own_run() == f"{tmp_path}/salt-virt-4001"
 
 
 def test_what_a_killed_process_had_for_now_the_next_one_removes(tmp_path):

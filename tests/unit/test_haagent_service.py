@@ -499,7 +499,7 @@ def test_a_taken_port_is_tried_again(cloud, caplog):
         until(lambda: "Address already in use" in caplog.text, "the line")
     two = cloud.start("hv2")
     until(lambda: cloud.agents["hv1"].inbox.beats, "the beats of hv2")
-    assert two.inbox.beats
+    until(lambda: two.inbox.beats, "the beats of hv1")
 
 
 def test_a_renewed_agent_has_nothing_from_before(cloud):

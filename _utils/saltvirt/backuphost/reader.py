@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 
-from saltvirt import errors, places
+from saltvirt import errors
 from saltvirt.images import locks, tools
 
 # https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md
@@ -81,7 +81,7 @@ class Reader:
 def shown(named: list[str]) -> Iterator[Reader]:
     """The qcow2 for the block. named: as its layers tell a tool of it. Raises Unreadable, and
     Unsupported where qemu-nbd is missing."""
-    with locks.for_now(places.RUN, "reader-") as folder:
+    with locks.for_now(locks.own_run(), "reader-") as folder:
         where = os.path.join(folder, "nbd")
         argv = ["qemu-nbd", "--read-only", f"--socket={where}", *named]
         with _begun(argv) as process, contextlib.ExitStack() as stack:

@@ -37,6 +37,14 @@ def private(folder: str) -> str:
     return folder
 
 
+def own_run() -> str:
+    """Where what is only for now lies, to be made by ``private``: in memory; of who is not root,
+    who cannot write there, among the temporary files."""
+    if os.geteuid() == 0:
+        return RUN
+    return os.path.join(tempfile.gettempdir(), f"salt-virt-{os.geteuid()}")
+
+
 def private_folder(parent: str, prefix: str) -> tuple[str, int]:
     """A new folder for root alone, and the descriptor that marks it as in use.
 
