@@ -8,6 +8,8 @@ pytest.importorskip("salt")
 from salt.exceptions import CommandExecutionError
 
 from saltvirt import errors
+from saltvirt.answers.snapshots import SnapshotReverted
+from saltvirt.operations import snapshots
 from saltvirt.operations.snapshots import Delete, Revert, Snapshot
 from tests.functional.cloud import Fleet
 
@@ -209,6 +211,31 @@ def test_the_runner_puts_nothing_back_to_before_the_first_one(runner, dom):
     dom.snapshotLookupByName("b").delete()
     [said] = Revert(runner, "test").check().reasons
     assert said == "test on hv1 has no snapshot before the current one; it has: a"
+    dom.snapshotLookupByName("a").delete()
+    [said] = Revert(runner, "test", "a").check().reasons
+    assert said == "test on hv1 has no snapshot a; it has: none"
+
+
+def test_what_other_hosts_need_is_said_before_it_is_put_back(runner, monkeypatch):
+    def needed(_fleet, host, change, asked):
+        assert (host, change, asked["vm_snapshot"]) == ("hv1", SnapshotReverted, "a")
+        raise errors.Refused("hv2 needs it")
+
+    monkeypatch.setattr(snapshots, "plan", needed)
+    assert Revert(runner, "test", "a").check().reasons == ("refused: hv2 needs it",)
+
+
+def test_a_snapshot_without_a_name_gets_one_also_beside_one_called_none(runner, chain, monkeypatch):
+    one, waited = runner.one, []
+    monkeypatch.setattr(
+        runner, "one", lambda host, fun, kwarg=None, **how: (
+            waited.append((fun, how.get("long"))), one(host, fun, kwarg, **how))[1],
+    )  # fmt: skip
+    Snapshot(runner, "test", "None").run()
+    assert Snapshot(runner, "test").check().reasons == ()
+    Snapshot(runner, "test").run()
+    assert len(names(chain)) == 5
+    assert ("virt.snapshot", True) in waited, "it takes as long as it takes"
 
 
 RECORD = """<saltvirt:guest xmlns:saltvirt="https://saltproject.io/xmlns/salt-virt/1" version="1">

@@ -154,7 +154,7 @@ class Revert(_OfSnapshots):
         """(the snapshot, the arguments of the host's function)."""
         parents = [one.parent for one in known.values() if one.current]
         wanted = self.snapshot or next(iter(parents), None)
-        if wanted is None or wanted not in known:
+        if wanted not in known:
             about = f"snapshot {wanted}" if wanted else "snapshot before the current one"
             has = ", ".join(known) or "none"
             raise errors.NotFound(f"{self.name} on {host} has no {about}; it has: {has}")
