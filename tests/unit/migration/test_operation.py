@@ -8,7 +8,7 @@ from saltvirt import errors
 from saltvirt.answers.migration import Certificate, Migratable
 from saltvirt.fleet.answer import Answer, down, silent
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import migrate, recover, slots
+from saltvirt.operations import keepers, migrate, recover, slots
 from saltvirt.placement import policy
 
 DONE = {
@@ -267,6 +267,15 @@ def test_recovery_as_a_verb(tmp_path):
     cloud.down = {"hv2"}
     with pytest.raises(errors.OperationFailed, match=r"no unfinished migration|hv2: down"):
         recover.recover(cloud, "web1", Report())
+
+
+def test_what_somebody_keeps_is_his_to_recover(tmp_path):
+    cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
+    cloud.unfinished = {"hv1": ["web1"]}
+    keepers.keep(cloud.opts, {"web1": "somebody"})
+    with pytest.raises(errors.OperationFailed, match="web1 is kept by somebody"):
+        recover.recover(cloud, "web1", Report())
+    assert cloud.asked == []
 
 
 def test_a_host_that_answers_and_has_the_guest_is_not_lost(tmp_path):
