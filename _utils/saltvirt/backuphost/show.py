@@ -8,7 +8,6 @@ import glob
 import hashlib
 import json
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -89,12 +88,13 @@ def main(_words: list[str]) -> int:
     asked = ShowRequest.from_answer(json.load(sys.stdin), "what is to be shown")
     try:
         target = Target(asked.folder)
-        with target.using(asked.uuid, asked.ident) as found:
+        with (
+            target.using(asked.uuid, asked.ident) as found,
+            locks.for_now(_RUN, "show-") as folder,
+        ):
             disks = [layers.of(target, found, one).shown(one.target) for one in found.disks]
             if asked.stand:
                 stands.take(target, asked.uuid, asked.ident, asked.stand)
-            # what a process that died left of such folders is removed on the way
-            folder, _in_use = locks.private_folder(_RUN, "show-")
             path = os.path.join(folder, "nbd")
             server = daemon.begin(disks, path)
             mark = os.path.join(folder, _READER)
@@ -104,7 +104,6 @@ def main(_words: list[str]) -> int:
             apart.say({"port": door.port})
             _keep(server, door, lambda: os.path.exists(mark) and _is_stood_on(target, asked),
                   STANDS_IDLE_S if asked.stand else IDLE_S)  # fmt: skip
-            shutil.rmtree(folder, ignore_errors=True)
     except errors.VirtError as exc:
         apart.say({"error": exc.text})
         return 1

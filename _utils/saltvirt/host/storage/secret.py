@@ -116,12 +116,12 @@ def _mark(spec: PoolSpec, key: bytes | None) -> str:
 
 def _key(make: bool = False) -> bytes | None:
     """The key of the marks on this host; None while there is none and none is to be made."""
-    if make:
+    if make and not os.path.exists(KEY):
         os.makedirs(os.path.dirname(KEY), mode=0o700, exist_ok=True)
         part = f"{KEY}.{os.getpid()}"
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(secrets.token_bytes(32))
-        with contextlib.suppress(FileExistsError):  # it is there
+        with contextlib.suppress(FileExistsError):  # another process was first
             os.link(part, KEY)
         os.unlink(part)
     with contextlib.suppress(FileNotFoundError), open(KEY, "rb") as file:
