@@ -50,7 +50,7 @@ def tell(dom: libvirt.virDomain, known: Iterable[str]) -> dict[str, str]:
             if name not in names(dom):
                 dom.checkpointCreateXML(text, libvirt.VIR_DOMAIN_CHECKPOINT_CREATE_REDEFINE)
         except libvirt.libvirtError as exc:
-            refused[name] = exc.get_error_message() or str(exc)
+            refused[name] = str(exc)
     return refused
 
 

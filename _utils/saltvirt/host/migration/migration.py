@@ -296,6 +296,4 @@ _AGAIN = "call virt.migrate again, or virt.repair, when the hosts reach each oth
 
 def _words(exc: BaseException) -> str:
     """What went wrong, for the user."""
-    if isinstance(exc, libvirt.libvirtError):
-        return exc.get_error_message() or str(exc)
     return str(exc) or type(exc).__name__
