@@ -211,6 +211,62 @@ def test_a_guest_with_a_key_is_placed_on_no_host_below_a_syndic(
     assert len(found.ranked) == 3 - others
 
 
+class Keeper:
+    """Keeps nothing on hv000. broken: the wishes that would break its room. rooms: what was taken
+    of each one that was made."""
+
+    warns = True
+
+    def __init__(self, broken=()):
+        self.rooms, self.broken = [], broken
+
+    def others(self, name, _wish, hosts):
+        return {host.name: ("ha", f"{name}: not here") for host in hosts if host.name == "hv000"}
+
+    def room(self, _hosts):
+        self.rooms.append([])
+        return self
+
+    def refusal(self, host, _guest, wish=None):
+        return f"{wish} {host}" if wish in self.broken else ""
+
+    def take(self, host, guest, wish=None):
+        self.rooms[-1].append((host, guest.name, wish))
+
+
+def test_what_keeps_a_guest_says_which_hosts_are_none_for_it(tmp_path):
+    cloud = Cloud(tmp_path, hosts=2)
+    seen = picture.Picture(cloud, POLICY, keeper=Keeper())
+    kept, other = wishes(2)
+    found = seen.place(cloud, kept, kept.request(), wish="kept")
+    assert found.rejected == {"hv000": ("ha", f"{kept.name}: not here")}
+    assert not seen.place(cloud, other, other.request()).rejected
+    nobody = picture.Picture(cloud, POLICY)
+    assert not nobody.place(cloud, kept, kept.request(), wish="kept").rejected
+
+
+def test_what_a_guest_would_break_is_told_of_it_alone(tmp_path):
+    cloud = Cloud(tmp_path, hosts=2)
+    seen = picture.Picture(cloud, POLICY, keeper=Keeper(broken=["kept"]))
+    kept, other = wishes(2)
+    seen.place(cloud, kept, kept.request(), wish="kept")
+    seen.place(cloud, other, other.request())
+    why = "it would break virt:ha:reserve: kept hv001"
+    assert [seen.warning_of(name) for name in (kept.name, other.name, "nobody")] == [why, "", ""]
+
+
+def test_guests_that_are_kept_take_their_room_again_when_a_host_has_changed(tmp_path):
+    cloud, keeper = Cloud(tmp_path, hosts=2), Keeper()
+    seen = picture.Picture(cloud, POLICY, keeper=keeper)
+    kept, other, late = wishes(3)
+    seen.place(cloud, kept, kept.request(), wish="kept")
+    seen.place(cloud, other, other.request())
+    seen.look_again(cloud, "hv000", without="nobody")
+    seen.place(cloud, late, late.request())
+    assert keeper.rooms[-1][0] == ("hv001", kept.name, "kept")
+    assert [guest for _, guest, _ in keeper.rooms[-1]] == [kept.name, late.name]
+
+
 # -- what is made -------------------------------------------------------------------------
 
 
