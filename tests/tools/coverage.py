@@ -57,7 +57,7 @@ def run_tests(arguments, say):
     lab = not packages.why_not()
     if lab:
         packages.ensure(say)
-    folder = paths.python_cache() / "measured"
+    folder = paths.python_cache() / f"measured-{cache.key(str(paths.REPOSITORY))}"
     if not add:
         shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
