@@ -380,6 +380,36 @@ def test_containers():
         domain.amend(other, actual, lxc, given())
 
 
+@pytest.mark.parametrize(("left", "gone"), (
+    (["usb_1_1_3"], ["usb:1133:49271"]), ([], ["usb:1133:49271", "usb:1133:49272"]),
+))  # fmt: skip
+def test_devices_of_the_host_that_are_not_asked_for_again_are_taken_away(left, gone):
+    usb = """<device><capability type='usb_device'><bus>1</bus><device>{0}</device>
+      <product id='0xc07{1}'/><vendor id='0x046d'/></capability></device>"""
+    known = given()
+    known.node_devices.update(usb_1_1_2=usb.format(2, 7), usb_1_1_3=usb.format(3, 8))
+    spec = guest.parse("web1", 1, 512, host_devices=["usb_1_1_2", "usb_1_1_3"])
+    actual = domain.build(spec, CAPS, known)
+    spec = guest.parse("web1", update=True, host_devices=left)
+    found = changes(domain.amend(spec, actual, CAPS, known), actual)
+    assert {(one.path, one.action, one.new) for one in found} == {
+        (f"host_devices:{key}", "detach", None) for key in gone
+    }
+
+
+@pytest.mark.parametrize("model", ("virtio", "none"))
+def test_a_balloon_that_nobody_had_defined(model):
+    actual = existing()
+    for node in actual.node.findall("devices/memballoon"):
+        actual.node.find("devices").remove(node)
+    found = shown(update(actual, memballoon=model))
+    assert found == {"memballoon": (None, model, False)}
+
+
+def test_a_tpm_that_is_not_wanted_any_more():
+    assert "tpms" in shown(update(existing(tpm=True), tpm="none"))
+
+
 def test_an_old_word_of_xens():
     xen = caps.parse(golden.read("caps/xen.xml"), golden.read("caps/xen-pv-domain.xml"))
     actual = domain.build(guest.parse("web1", 1, 512, os_type="xen"), xen, given())

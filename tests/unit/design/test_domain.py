@@ -143,6 +143,14 @@ def test_a_host_whose_device_can_be_nothing(start, end, arguments, message):
         build(without(start, end), **arguments)
 
 
+def test_a_host_whose_guests_have_no_tpm():
+    text = golden.read("caps/qemu-kvm-domain.xml").replace(
+        "<tpm supported='yes'>", "<tpm supported='no'>"
+    )
+    with pytest.raises(Unsupported, match="tpm: this host's guests have none"):
+        build(caps.parse(golden.read("caps/qemu.xml"), text), tpm=True)
+
+
 def test_a_host_without_devices_of_its_own_for_guests():
     text = golden.read("caps/qemu-kvm-domain.xml").replace(
         "<hostdev supported='yes'>", "<hostdev supported='no'>"

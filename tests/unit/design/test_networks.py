@@ -79,6 +79,8 @@ def test_netmask_prefix_and_cidr_are_the_same():
         ("start is behind", {"ipv4_config": {**NET, "dhcp_ranges": [BACKWARDS]}}),
         ("of two IP versions", {"ipv4_config": {**NET, "dhcp_ranges": [MIXED]}}),
         ("not IPv6", {"ipv6_config": NET}),
+        ("ipv4_config: cidr is missing", {"ipv4_config": {"prefix": 24}}),
+        ("vport: type is missing; one of", {"vport": {"parameters": {}}}),
         ("network: name is missing", {"name": None}),
         ("passthrough needs interfaces or", {"forward": "passthrough"}),
         ("addresses '046d:c52b' is not a PCI address such as 0000:04:00.1",

@@ -323,6 +323,19 @@ def test_what_should_be_a_dictionary_may_hold_a_secret_and_is_not_shown(made):
         made("{username: u, password: hush")
 
 
+def test_what_a_state_says_of_a_pool_s_source_is_known():
+    with pytest.raises(InvalidInput, match="pool p: source: unknown 'hots', did you mean 'hosts'"):
+        pool.from_state("p", "netfs", {"hots": ["filer"]}, target="/a")
+
+
+def test_permissions_are_a_dictionary_or_a_list_of_one_key_each():
+    """As Salt's documents write them."""
+    asked = {"mode": "0750", "owner": 100}
+    ways = (asked, [{"mode": "0750"}, {"owner": 100}])
+    made = [pool.parse("p", "dir", target="/a", permissions=way).permissions for way in ways]
+    assert made[0] == made[1] and (made[0].mode, made[0].owner) == ("0750", 100)
+
+
 @pytest.mark.parametrize("url", ["http://me:hush@h:a/x", "smb://me:hush@h/x", "rbd://me:hush@h"])
 def test_a_password_in_the_address_of_a_disk_is_not_shown(url):
     with pytest.raises(InvalidInput, match="disks:a") as error:

@@ -44,6 +44,13 @@ def parse(known=KNOWN, **arguments):
     return guest.parse("web1", 1, 512, known_profiles=known, **arguments)
 
 
+@pytest.mark.parametrize("kind", [None, "network"])
+def test_a_source_without_its_type_is_of_the_default_s(kind):
+    known = profiles.Profiles(nic={"default": {"eth0": {"type": kind} if kind else {}}})
+    (nic,) = parse(known, interfaces=[{"name": "eth0", "source": "net1"}]).nics
+    assert (nic.type, nic.source) == (kind or "bridge", "net1")
+
+
 @pytest.mark.parametrize("name", BRIDGES)
 def test_documented_nic_profiles(name):
     nics = parse(nic=name).nics
