@@ -5,41 +5,59 @@ import json
 import os
 import socket
 import threading
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("cryptography")
 
-from saltvirt import doors
-from saltvirt.backuphost import apart, show
+from saltvirt import doors, errors, places
+from saltvirt.backuphost import apart, show, stands
+from saltvirt.backups.stands import Stand
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
-from tests.functional.backed_up import MIB, UUID
-from tests.functional.pulled import FIRST_PORT, HAS_LIBNBD, HOST, PORTS, Pulled
+from saltvirt.wire import Fact
+from tests.functional.backed_up import MIB, UUID, XML
+from tests.functional.hostile_nbd import waited
+from tests.functional.pulled import FIRST_PORT, HAS_LIBNBD, HOST, LIBRARY, PORTS, SIZE, Pulled
 
 pytestmark = pytest.mark.skipif(not HAS_LIBNBD, reason="no libnbd")
 
 
+WHO = Stand("web1", "hv1", "2026-11-26T15:00:00Z")
+
+
 @pytest.fixture
-def shown(tmp_path, monkeypatch):
+def guest(tmp_path):
+    """With one backup."""
+    found = Pulled(tmp_path, tmp_path / "target")
+    found.write(MIB, 300_000, byte=1)
+    found.back_up()
+    return found
+
+
+def asked_of(guest, stand=None, ports=PORTS):
+    pair = own_pair.made(HOST, certs.SERVER)
+    who = doors.Credentials(pair.authority, pair.certificate, pair.key, guest.reader.authority)
+    door = doors.Door(HOST, FIRST_PORT, ports, who)
+    [ident] = guest.target.stock(UUID).backups
+    return show.ShowRequest(guest.target.folder.root, UUID, ident, door, stand)
+
+
+@pytest.fixture
+def shown(guest, tmp_path, monkeypatch):
     """(the guest, its backup, the port): by the program itself, as a thread."""
-    guest = Pulled(tmp_path, tmp_path / "target")
-    guest.write(MIB, 300_000, byte=1)
-    ident, _ = guest.back_up()
     said, told = [], threading.Event()
     monkeypatch.setattr(show, "_RUN", str(tmp_path / "run"))
     monkeypatch.setattr(show, "_LOOK_S", 0.1)
     monkeypatch.setattr(apart, "say", lambda data: (said.append(data), told.set()))
-    pair = own_pair.made(HOST, certs.SERVER)
-    who = doors.Credentials(pair.authority, pair.certificate, pair.key, guest.reader.authority)
-    asked = show.ShowRequest(
-        guest.target.folder.root, UUID, ident, doors.Door(HOST, FIRST_PORT, PORTS, who)
-    )
+    asked = asked_of(guest)
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(asked.to_answer())))
     thread = threading.Thread(target=show.main, args=([],))
     thread.start()
     assert told.wait(30) and "port" in said[0], said
-    yield guest, ident, said[0]["port"]
+    yield guest, asked.ident, said[0]["port"]
     show.hide(guest.reader.authority)
     thread.join(30)
     assert not thread.is_alive()
@@ -68,3 +86,54 @@ def test_it_ends_when_it_is_said_to_whom_it_is_shown_no_more(shown, tmp_path):
     assert folders(tmp_path) == [] and not is_open(port)
     assert not guest.target.is_used(UUID, ident)
     assert show.hide(guest.reader.authority) is False
+
+
+def record_of(guest):
+    [ident] = guest.target.stock(UUID).backups
+    return Path(guest.target.folder.root, UUID, ident)
+
+
+def test_the_program_shows_it_to_who_stands_on_it_until_he_is_let_go(guest):
+    """It is another process: the job that began it is over."""
+    asked = asked_of(guest, WHO)
+    found = show.show(LIBRARY, asked, HOST)
+    assert (found.ident, found.guest, found.definition) == (asked.ident, "web1", XML)
+    assert [(one.target, one.size_bytes) for one in found.disks] == [("vda", SIZE)]
+    assert is_open(found.port) and guest.target.is_used(UUID, asked.ident)
+    assert stands.of(guest.target, UUID, asked.ident) == (WHO,)
+    assert stands.let_go(guest.target, UUID, asked.ident, WHO)
+    assert waited(lambda: not guest.target.is_used(UUID, asked.ident), 30)
+    assert not is_open(found.port)
+
+
+def test_what_is_not_good_is_shown_to_nobody(guest):
+    asked = asked_of(guest, WHO)
+    os.truncate(record_of(guest) / "vda.qcow2", 1000)
+    with pytest.raises(errors.BadAnswer, match=f"the backup {asked.ident} is not good: "):
+        show.show(LIBRARY, asked, HOST)
+    assert stands.of(guest.target, UUID, asked.ident) == ()
+
+
+def test_why_the_program_does_not_begin_is_said(guest):
+    """No port is free for it; it ends, and nobody uses the backup any more."""
+    with socket.create_server((HOST, 0)) as taken:
+        port = taken.getsockname()[1]
+        asked = asked_of(guest)
+        door = doors.Door(HOST, port, 1, asked.door.credentials)
+        full = f"the ports from {port} to {port} are in use"
+        with pytest.raises(errors.OperationFailed, match=full):
+            show.show(LIBRARY, show.ShowRequest(asked.folder, UUID, asked.ident, door), HOST)
+    assert waited(lambda: not guest.target.is_used(UUID, asked.ident), 30)
+
+
+@dataclass(frozen=True)
+class Long(Fact):
+    text: str
+
+
+@pytest.mark.parametrize("length", [1, 10 * MIB])
+def test_a_program_that_dies_before_it_says_anything_is_named(length, tmp_path, monkeypatch):
+    """Also where it has not heard what it is to do: a module without a main."""
+    monkeypatch.setattr(places, "RUN", str(tmp_path / "run"))
+    with pytest.raises(errors.OperationFailed, match=r"^the program died$"):
+        apart.begin(LIBRARY, "units", Long("x" * length), "the program")

@@ -29,6 +29,8 @@ disable_warnings = no-data-collected,module-not-measured
 SYNCED = "/var/cache/salt/*/extmods"
 # the folder beside it where packed.py unpacks the library
 UNPACKED = "saltvirt-library"
+# where programs of ours lie, each with the part of the library that it needs
+PROGRAMS = "/run/salt-virt"
 # the same below a home, and the tree there
 AT_HOME = "extmods"
 TREE = "tree"
@@ -38,7 +40,7 @@ def prepare(machine):
     """Have the machine measure, if that is asked for; before it boots."""
     if not os.environ.get(WANTED):
         return
-    config = CONFIG.format(data="/var/lib/coverage/data", include=f"{SYNCED}/*")
+    config = CONFIG.format(data="/var/lib/coverage/data", include=f"{SYNCED}/*,{PROGRAMS}/*")
     machine.write("/etc/coverage.conf", config)
     for folder in machine.root.glob("opt/salt/lib/python3*/site-packages"):
         machine.write(f"{folder.relative_to(machine.root)}/measured.pth", START)

@@ -29,6 +29,8 @@ patch = _exit
 data_file = {data}
 source =
 {source}
+source_dirs =
+    {programs}
 disable_warnings = no-data-collected,module-not-measured
 
 [paths]
@@ -90,7 +92,9 @@ def settings(data):
     # each version of it is in a folder of its own; a pattern must not end with a wildcard
     library = paths.REPOSITORY / "_utils" / "saltvirt"
     machines += f"\nlibrary =\n    {library}\n    **/{measured.UNPACKED}/*/saltvirt"
-    return CONFIG.format(data=data, source=source, machines=machines)
+    machines += f"\n    {measured.PROGRAMS}/*/saltvirt"
+    told = {"source": source, "programs": measured.PROGRAMS, "machines": machines}
+    return CONFIG.format(data=data, **told)
 
 
 def package(path):

@@ -65,4 +65,5 @@ def test_where_machines_have_the_library_is_what_coverage_takes():
     """A pattern of [paths] must not end with a wildcard: every run fails in its report then."""
     lines = coverage.settings("/data").splitlines()
     assert f"    **/{measured.UNPACKED}/*/saltvirt" in lines
+    assert f"    {measured.PROGRAMS}/*/saltvirt" in lines
     assert [line for line in lines if line.endswith("*")] == []

@@ -3,6 +3,7 @@ program of its own, put in their place whole or not at all."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import secrets
@@ -187,7 +188,7 @@ def _run(argv: list[str], job: pull.Pull, tell: Tell) -> list[Any]:
             env=tools.environment(), cwd="/",
         )  # fmt: skip
         try:
-            with tools.pipe(process.stdin) as stdin:
+            with contextlib.suppress(BrokenPipeError), tools.pipe(process.stdin) as stdin:
                 stdin.write(json.dumps(job.to_answer()).encode())
             for line in tools.pipe(process.stdout):
                 said = json.loads(line)
