@@ -55,9 +55,9 @@ def kept(library: str | Path, module: str, folder: str) -> str:
     if os.path.isdir(path):
         return path
     part = tempfile.mkdtemp(dir=folder, prefix=".new-")
-    with zipfile.ZipFile(io.BytesIO(made(library, module))) as archive:
-        archive.extractall(part)
     try:
+        with zipfile.ZipFile(io.BytesIO(made(library, module))) as archive:
+            archive.extractall(part)
         os.rename(part, path)
     except OSError:
         shutil.rmtree(part)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from saltvirt import errors
-from saltvirt.backuphost import prune, reader, verify
+from saltvirt.backuphost import keep, prune, reader, verify
 from saltvirt.backuphost.folder import Busy
 from saltvirt.backups import chains, record
 from saltvirt.backups.marks import Verified
@@ -85,6 +85,14 @@ def test_one_changed_byte_of_the_guests_is_seen_and_makes_the_next_a_whole_one(c
     path(guest, made[2]).write_bytes(data)
     assert verified(guest, made[2]).is_good
     assert guest.target.stock(UUID).good == made[:3]
+
+
+def test_what_is_there_where_the_guest_had_zeros_is_seen(chain):
+    """Also far behind the first byte of a long piece."""
+    guest, made = chain
+    qemu_io(path(guest, made[3]), f"write -q -P 1 {10 * 65536 + 65535} 1")
+    found = verified(guest, made[3])
+    assert found.broken == {"vda": "the 65536 bytes at 655360 are others than were read"}
 
 
 def test_what_stands_on_a_broken_one_is_not_good_but_not_itself_broken(chain):
@@ -173,6 +181,9 @@ def test_without_the_tool_nothing_is_marked(chain, monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(errors.Unsupported, match="is not installed"):
         verified(guest, made[0])
+    # it is not told of each backup: none is wrong by it
+    with pytest.raises(errors.Unsupported, match="is not installed"):
+        keep.read_back(guest.target, None, keep.ALL, None, WHEN, lambda *_: None)
     assert not path(guest, made[0], "verified.json").exists()
 
 

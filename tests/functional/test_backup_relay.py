@@ -1,12 +1,14 @@
 """Disks are shown by NBD over TLS to one machine alone: real certificates, QEMU's own programs."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import socket
 import ssl
 import struct
 import subprocess
+import threading
 import time
 
 import pytest
@@ -171,6 +173,82 @@ def test_when_all_ports_are_taken_it_says_so(shown):
     credentials = doors.Credentials(pair.authority, pair.certificate, pair.key, pair.authority)
     with pytest.raises(errors.OperationFailed, match=f"the ports from {door.port} to {door.port}"):
         relay.begin(doors.Door(HOST, door.port, 1, credentials), "/nowhere")
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/net/if_inet6"), reason="no IPv6")
+def test_a_door_of_both_kinds_of_addresses_lets_in_both():
+    """A mapped address can be listened on only where IPv4 is let in."""
+    listener = doors.listening(
+        doors.Door("::ffff:127.0.0.1", FIRST_PORT, PORTS, None), 1, "no door is free"
+    )
+    with listener, socket.create_connection((HOST, listener.getsockname()[1]), timeout=10):
+        assert listener.accept()[1][0] == "::ffff:127.0.0.1"
+
+
+@pytest.mark.parametrize("spoiled", ["reader", "certificate", "key"])
+def test_what_is_no_certificate_opens_no_door_and_is_not_repeated(spoiled):
+    pair = own_pair.made(HOST, certs.SERVER)
+    told = doors.Credentials(pair.authority, pair.certificate, pair.key, pair.authority)
+    told = dataclasses.replace(told, **{spoiled: "no PEM at all\n"})
+    with pytest.raises(errors.OperationFailed, match="no certificates for TLS") as failed:
+        relay.begin(doors.Door(HOST, FIRST_PORT, PORTS, told), "/nowhere")
+    assert "no PEM" not in str(failed.value) and pair.key not in str(failed.value)
+
+
+def test_of_many_strangers_the_last_is_sent_away_and_others_come_later(
+    tmp_path, reader, monkeypatch
+):
+    monkeypatch.setattr(relay, "_STRANGERS", 1)
+    pair = own_pair.made(HOST, certs.SERVER)
+    told = doors.Credentials(pair.authority, pair.certificate, pair.key, reader.authority)
+    door = relay.begin(doors.Door(HOST, FIRST_PORT, PORTS, told), str(tmp_path / "nbd"))
+    try:
+        with socket.create_connection((HOST, door.port), timeout=10) as first:
+            assert len(first.recv(18)) == 18
+            with socket.create_connection((HOST, door.port), timeout=10) as second:
+                assert second.recv(18) == b""
+        until = time.monotonic() + 20
+        while not _greets(door.port):
+            assert time.monotonic() < until
+    finally:
+        door.end()
+
+
+def _greets(port):
+    with socket.create_connection((HOST, port), timeout=10) as line:
+        return len(line.recv(18)) == 18
+
+
+def test_whose_door_it_is(shown, reader):
+    door, authority = shown
+    assert relay.shows(HOST, door.port, authority)
+    assert not relay.shows(HOST, door.port, reader.authority)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"SSH-2.0-OpenSSH_9.2 and so on",
+        b"NBDMAGICIHAVEOPT\0\3" + struct.pack(">QIII", 0x3E889045565A9, 5, 2**31 + 1, 0),
+        b"NBDMAGICIHAVEOPT\0\3" + bytes(20),
+        b"",
+    ],
+)
+def test_what_answers_otherwise_is_not_the_door(reader, said):
+    """Somebody else has the port by now: another program, or a server without TLS."""
+    with socket.create_server((HOST, 0)) as listener:
+
+        def answer():
+            line, _ = listener.accept()
+            with line, contextlib.suppress(OSError):
+                line.sendall(said)
+                line.shutdown(socket.SHUT_WR)
+                line.recv(16)
+
+        other = threading.Thread(target=answer)
+        other.start()
+        assert not relay.shows(HOST, listener.getsockname()[1], reader.authority)
+        other.join(10)
 
 
 def test_a_machine_keeps_its_own_and_makes_it_anew_when_it_is_spoiled(tmp_path):

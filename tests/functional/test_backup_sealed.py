@@ -300,7 +300,8 @@ def test_the_manuals_commands_make_a_key_and_restore_with_qemu_img_alone(guest, 
 
 WRONG = {
     "open to others": lambda path: path.chmod(0o640),
-    "short": lambda path: path.write_text("correct horse\n"),
+    "short": lambda path: path.write_text("correct-horse-battery-staple\n"),
+    "of words": lambda path: path.write_text(f"{'correct horse ' * 5}\n"),
     "several lines": lambda path: path.write_text("a" * 50 + "\n" + "b" * 50),
     "endless": lambda path: path.write_text("a" * 5000),
     "a link": lambda path: (path.rename(path.with_suffix(".x")), path.symlink_to("vault.x")),

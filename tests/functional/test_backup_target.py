@@ -12,10 +12,20 @@ import pytest
 from saltvirt import errors
 from saltvirt.backuphost import target
 from saltvirt.backuphost.folder import Busy, Folder
-from saltvirt.backups import chains, record
+from saltvirt.backups import chains, pieces, record
 from saltvirt.backups.marks import Verified
 from saltvirt.backups.record import Image
-from tests.functional.backed_up import MIB, SIZE, UUID, XML, Guest, assert_whole, disk, told
+from tests.functional.backed_up import (
+    MIB,
+    SIZE,
+    UUID,
+    XML,
+    Guest,
+    assert_whole,
+    disk,
+    qemu_img,
+    told,
+)
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/usr/bin/qemu-img"), reason="no qemu-img")
 
@@ -67,13 +77,17 @@ def test_one_that_fails_leaves_nothing(guest):
     assert guest.target.stock(UUID).last is None
 
 
-def unfit(guest, make, **other):
+def unfit(guest, make, xml=XML, **other):
     made = guest.new_ident()
     with guest.target.making(UUID, made) as new:
         make(new.disk_path("vda"))
         with new.pieces("vda"):
             pass
-        new.finish(told([disk(made, **other)]), XML)
+        new.finish(told([disk(made, **other)]), xml)
+
+
+def made_empty(path, *options):
+    qemu_img("create", "-q", "-f", "qcow2", *options, path, str(SIZE))
 
 
 @pytest.mark.parametrize(
@@ -82,8 +96,11 @@ def unfit(guest, make, **other):
         ([str(SIZE + MIB)], "is of 5242880 bytes, not 4194304"),
         (["-u", "-b", "/etc/shadow", "-F", "raw", str(SIZE)], "stands on .*/etc/shadow"),
         (["-o", "data_file=x.raw", str(SIZE)], "has a data file"),
+        (["--object", "secret,id=s,data=guess", "-o",
+          "encrypt.format=aes,encrypt.key-secret=s", str(SIZE)],
+         "is encrypted, which its record lacks"),
     ],
-)
+)  # fmt: skip
 def test_a_file_that_the_record_does_not_tell_of_is_no_backup(guest, argv, words, tmp_path):
     *options, size = argv
 
@@ -101,6 +118,72 @@ def test_a_file_that_the_record_does_not_tell_of_is_no_backup(guest, argv, words
 def test_a_file_that_was_not_written_is_no_backup(guest):
     with pytest.raises(errors.BadAnswer, match=r"vda\.qcow2 was not written"):
         unfit(guest, lambda path: None)
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"key": "vault.0123456789abcdef"}, "vda.qcow2 of .* is not encrypted by LUKS"),
+        ({"xml": "<" * (record.MOST_DEFINITION_BYTES + 1)}, "the definition is too long"),
+    ],
+)
+def test_what_no_record_can_tell_is_no_backup(guest, other, words):
+    with pytest.raises(errors.BadAnswer, match=words):
+        unfit(guest, made_empty, **other)
+    assert guest.target.folder.names(UUID) == [".lock"]
+
+
+def test_a_disk_on_an_image_that_is_not_there_is_no_backup(guest):
+    image = Image("c" * 64, record.QCOW2)
+
+    def make(path):
+        made_empty(path, "-u", "-b", f"../../images/{image.file}", "-F", "qcow2")
+
+    with pytest.raises(errors.BadAnswer, match=f"the image {image.file}, which is not there"):
+        unfit(guest, make, image=image)
+    assert guest.target.folder.names(UUID) == [".lock"]
+
+
+def test_digests_are_taken_in_order(guest):
+    with guest.target.making(UUID, guest.new_ident()) as new, new.pieces("vda") as file:
+        file.add(pieces.of(65536, b"b" * 512))
+        with pytest.raises(ValueError, match="the piece at 66047 comes after 66048"):
+            file.add(pieces.of(66047, b"a" * 512))
+        file.add(pieces.of(66048, b"c" * 512))
+
+
+def test_digests_that_are_others_than_the_record_knows_are_told_to_have_changed(guest):
+    """Each line is well formed: only the digest of all of them tells."""
+    made = guest.back_up()
+    [found] = guest.target.stock(UUID).records
+    path = Path(guest.target.folder.root, UUID, made, "vda.pieces")
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[-1] = pieces.of(63 * 65536, b"x" * 65536).line
+    path.write_bytes(b"".join(lines))
+    told_of = []
+    with pytest.raises(errors.BadAnswer, match=f"vda.pieces of {made} has changed"):
+        told_of.extend(guest.target.pieces(found, found.disks[0]))
+    assert guest.target.stock(UUID).good == [made]  # until it is read back
+
+
+@pytest.mark.parametrize("ident", ["", "..", "1", "latest", "000001-20261123T155220Z-0000000/"])
+def test_what_is_no_name_of_a_backup_names_none(guest, ident):
+    for what in (guest.target.remove, guest.target.is_used):
+        with pytest.raises(errors.InvalidInput, match="is no name of a backup"):
+            what(UUID, ident)
+
+
+def test_one_that_is_removed_while_the_others_are_listed_is_none(guest, monkeypatch):
+    gone, stays = guest.back_up(), guest.back_up(whole=True)
+    lengths = Folder.lengths
+
+    def late(self, *parts):
+        if parts[-1] == gone:
+            guest.target.remove(UUID, gone)
+        return lengths(self, *parts)
+
+    monkeypatch.setattr(Folder, "lengths", late)
+    assert list(guest.target.stock(UUID).backups) == [stays]
 
 
 def test_an_increment_on_what_is_broken_is_no_backup(guest):
@@ -276,6 +359,8 @@ def test_an_image_is_kept_once_and_only_as_what_it_is(guest, tmp_path):
     with pytest.raises(errors.BadAnswer, match="it was not kept"):
         guest.target.keep_image(image, lambda path: Path(path).write_bytes(b"other"))
     assert guest.target.images() == []
+    # and what a process that died left of one goes
+    guest.target.folder.make("images", f".new-{'d' * 64}")
     path = guest.target.keep_image(image, lambda path: Path(path).write_bytes(data))
     assert Path(path).read_bytes() == data
     assert guest.target.keep_image(image, pytest.fail) == path

@@ -1,6 +1,7 @@
 """A new file that gets its name when it is whole."""
 
 import os
+import resource
 
 import pytest
 
@@ -74,3 +75,44 @@ def test_only_files_are_read(tmp_path):
             pass
     with pytest.raises(errors.InvalidInput), newfile.there("/dev/zero"):
         pass
+
+
+@pytest.mark.parametrize("path", ["/", "/tmp/a\0b"])
+def test_what_can_be_the_name_of_no_file(path):
+    with pytest.raises(errors.InvalidInput, match="is not the path of a file"):
+        made(path)
+
+
+def test_what_the_system_refuses_is_said_of_the_path(tmp_path):
+    for path, words in {
+        f"{tmp_path}/{'x' * 256}": "xxx … cannot be written: File name too long",
+        "/proc/a": "'/proc/a' cannot be written: No such file or directory",
+    }.items():
+        with pytest.raises(errors.OperationFailed, match=words):
+            made(path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_full_disk_leaves_nothing(tmp_path):
+    """The system takes a part of what is written, and then no more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    writing = newfile.new(str(tmp_path / "a"), False)
+    with (
+        pytest.raises(errors.OperationFailed, match="cannot be written: File too large"),
+        writing as write,
+    ):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+        try:
+            write(b"1" * 5000)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_that_comes_meanwhile_stays(tmp_path):
+    path = tmp_path / "a"
+    refused = pytest.raises(errors.OperationFailed, match="cannot be written: Is a directory")
+    with refused, newfile.new(str(path), True) as write:
+        write(b"ours")
+        path.mkdir()
+    assert path.is_dir() and os.listdir(tmp_path) == ["a"]

@@ -1,5 +1,6 @@
 """The agent as a service: its program of one file, its unit, its settings."""
 
+import errno
 import io
 import json
 import os
@@ -82,6 +83,36 @@ def test_a_program_is_kept_until_the_library_changes(tmp_path):
     assert subprocess.run([sys.executable, "-I", second], check=False).returncode == 7
     # a process may still run by the other
     assert sorted(os.listdir(where)) == sorted(map(os.path.basename, (first, second)))
+
+
+def test_of_two_that_keep_it_at_once_the_first_is_kept(tmp_path, monkeypatch):
+    true, first = program.made, []
+
+    def late(*how):
+        monkeypatch.setattr(program, "made", true)
+        first.append(program.kept(*how, str(tmp_path)))
+        return true(*how)
+
+    monkeypatch.setattr(program, "made", late)
+    assert [program.kept(layers.LIBRARY, "units", str(tmp_path))] == first
+    assert [str(one) for one in tmp_path.iterdir()] == first
+
+
+@pytest.mark.parametrize("why", ["its name is taken", "there is no room"])
+def test_a_program_that_cannot_be_kept_leaves_nothing(tmp_path, monkeypatch, why):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = Path(program.kept(layers.LIBRARY, "units", str(tmp_path)))
+    shutil.rmtree(path)
+    if why == "its name is taken":
+        path.write_text("another's")
+    else:
+        monkeypatch.setattr(zipfile.ZipFile, "extractall", full)
+    before = list(tmp_path.iterdir())
+    with pytest.raises(OSError):
+        program.kept(layers.LIBRARY, "units", str(tmp_path))
+    assert list(tmp_path.iterdir()) == before
 
 
 def test_it_is_installed_once(where, tmp_path):

@@ -1,0 +1,79 @@
+"""Who stands on a backup is beside its record; nobody takes it away meanwhile, nor where that
+cannot be read."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from saltvirt import errors
+from saltvirt.backuphost import prune, stands
+from saltvirt.backups.retention import Retention
+from saltvirt.backups.stands import FILE, MOST_BYTES, Stand, StoodOn
+from tests.functional.backed_up import UUID, Guest
+
+pytestmark = pytest.mark.skipif(not os.path.exists("/usr/bin/qemu-img"), reason="no qemu-img")
+ONE, TWO = Stand("web1", "hv1", "2026-11-26T15:00:00Z"), Stand("web2", "hv2")
+
+
+@pytest.fixture
+def guest(tmp_path):
+    """With two backups, each whole."""
+    found = Guest(tmp_path / "target")
+    found.back_up()
+    found.back_up(whole=True)
+    return found
+
+
+def first(guest):
+    return min(guest.target.stock(UUID).backups)
+
+
+def test_it_stays_until_the_last_is_let_go(guest):
+    ident = first(guest)
+    for one in (ONE, TWO, ONE):  # who comes again is there once
+        stands.take(guest.target, UUID, ident, one)
+    assert stands.of(guest.target, UUID, ident) == (TWO, ONE)
+    assert list(stands.every(guest.target)) == [StoodOn(UUID, ident, one) for one in (TWO, ONE)]
+    assert stands.why(guest.target, UUID, ident) == "web2 on hv2 stands on it"
+    assert not guest.target.remove(UUID, ident)
+    # since when does not tell one from another; another host's guest of the name is another
+    assert not stands.let_go(guest.target, UUID, ident, Stand("web1", "hv2"))
+    assert stands.let_go(guest.target, UUID, ident, Stand("web1", "hv1", "later"))
+    assert not stands.let_go(guest.target, UUID, ident, ONE)
+    assert stands.of(guest.target, UUID, ident) == (TWO,)
+    assert stands.let_go(guest.target, UUID, ident, TWO)
+    assert FILE not in guest.target.folder.names(UUID, ident)
+    assert guest.target.remove(UUID, ident)
+
+
+def _deep(path):
+    path.write_text("[" * 100_000)
+
+
+UNREADABLE = {
+    "damaged": lambda path: path.write_text("{"),
+    "no text": lambda path: path.write_bytes(b"\xff\xfe"),
+    "of another shape": lambda path: path.write_text(json.dumps({"stands": [{"guest": 7}]})),
+    "nested": _deep,
+    "too long": lambda path: path.write_bytes(b" " * (MOST_BYTES + 1)),
+    "a link": lambda path: path.symlink_to("record.json"),
+    "a folder": lambda path: path.mkdir(),
+}
+
+
+@pytest.mark.parametrize("how", UNREADABLE)
+def test_where_it_cannot_be_read_somebody_stands_on_it(guest, how):
+    ident = first(guest)
+    UNREADABLE[how](Path(guest.target.folder.root, UUID, ident, FILE))
+    why = "a guest that is not known on a hypervisor that is not known stands on it"
+    assert stands.why(guest.target, UUID, ident) == why
+    assert not guest.target.remove(UUID, ident)
+    kept = prune.guest(guest.target, UUID, Retention(last=1), False)
+    assert (ident, True, why) in [(one.ident, one.stays, one.why) for one in kept]
+    for change in (stands.take, stands.let_go):
+        told = stands.UNREADABLE if change is stands.let_go else ONE
+        with pytest.raises(errors.BadAnswer, match=f"{FILE} of {ident} cannot be read: put it ri"):
+            change(guest.target, UUID, ident, told)
+    assert os.path.lexists(f"{guest.target.folder.root}/{UUID}/{ident}/{FILE}")
