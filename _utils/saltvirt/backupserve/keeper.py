@@ -41,6 +41,8 @@ _LOOK_S, _SAYS_S = 2, 10
 # libvirt that is being restarted has so long to come back before what was begun is left to others
 _BACK_S = 60
 _MOST_BYTES = 1024**2
+# one more is told at once that he cannot call, as if nobody were there
+_CALLERS = 16
 
 
 class Keeper:
@@ -224,26 +226,30 @@ def main(_words: list[str]) -> int:
 
 
 def _keep(keeper: Keeper, asked: ServeRequest, listener: socket.socket) -> None:
-    """Until it is told to end, or has to."""
-    while True:
-        with contextlib.suppress(TimeoutError), _accepted(listener) as (told, answer):
-            mine = told.ident == asked.ident
-            if not mine and keeper.quiet_s() < LEFT_S:
-                answer({"error": f"a backup of {asked.guest} is under way here, "
-                                 f"{asked.ident}: wait for it"})  # fmt: skip
-                continue
-            try:
-                keeper.end()
-                # of one that was left its backup may be there, with its checkpoint
-                answer(ServingEnded(left=keeper.settle(told) if mine else ()).to_answer())
-            except errors.VirtError as exc:
-                answer({"error": exc.text})
-            return
-        why = keeper.why_over()
+    """Until it is told to end, or has to. Who says nothing, or goes away, ends nothing."""
+    is_told = False
+    while not is_told:
+        with contextlib.suppress(OSError), _accepted(listener) as (told, answer):
+            is_told = told.ident == asked.ident or keeper.quiet_s() >= LEFT_S
+            answer(_ended(keeper, asked, told) if is_told else {
+                "error": f"a backup of {asked.guest} is under way here, {asked.ident}: wait for it"
+            })  # fmt: skip
+        why = None if is_told else keeper.why_over()
         if why:
             _write_end(asked, why)
             keeper.end()
             return
+
+
+def _ended(keeper: Keeper, asked: ServeRequest, told: EndRequest) -> dict[str, Any]:
+    """Ends it; what is said of that."""
+    try:
+        keeper.end()
+        # of one that was left its backup may be there, with its checkpoint
+        left = keeper.settle(told) if told.ident == asked.ident else ()
+        return ServingEnded(left=left).to_answer()
+    except errors.VirtError as exc:
+        return {"error": exc.text}
 
 
 @contextlib.contextmanager
@@ -255,7 +261,7 @@ def _listening(guest: str) -> Iterator[socket.socket]:
         os.unlink(request.ended_of(guest))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(path)
-        listener.listen(1)
+        listener.listen(_CALLERS)
         listener.settimeout(_LOOK_S)
         try:
             yield listener
@@ -266,11 +272,15 @@ def _listening(guest: str) -> Iterator[socket.socket]:
 
 @contextlib.contextmanager
 def _accepted(listener: socket.socket) -> Iterator[tuple[EndRequest, Any]]:
-    """(what somebody wants, a function that answers). Raises TimeoutError when nobody does."""
+    """(what somebody wants, a function that answers). Raises OSError when nobody does, or he does
+    not say it."""
     connected, _ = listener.accept()
     with connected, connected.makefile("rwb") as stream:
         connected.settimeout(_SAYS_S)
-        told = EndRequest.from_answer(json.loads(stream.readline(_MOST_BYTES)), "the end")
+        try:
+            told = EndRequest.from_answer(json.loads(stream.readline(_MOST_BYTES)), "the end")
+        except (ValueError, RecursionError, errors.BadAnswer) as exc:
+            raise ConnectionAbortedError("it went away, or is none of ours") from exc
 
         def answer(data: dict[str, Any]) -> None:
             stream.write(json.dumps(data).encode() + b"\n")

@@ -1,0 +1,231 @@
+"""The process that keeps the disks of a guest served: what ends it, and what does not.
+By QEMU's own storage daemon, of a guest of libvirt's test driver that is off."""
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import tempfile
+import threading
+
+import pytest
+
+pytest.importorskip("libvirt")
+pytest.importorskip("cryptography")
+
+from saltvirt import doors, errors
+from saltvirt.backups import record
+from saltvirt.backups.answers import PlannedDisk
+from saltvirt.backupserve import api, keeper, request
+from saltvirt.backupserve.request import Begun, EndRequest, Journal, ServeRequest
+from saltvirt.images import bitmaps
+from saltvirt.pki.common import certs
+from saltvirt.pki.host import own_pair
+from tests.functional.backed_up import MIB, UUID, qemu_img
+from tests.functional.pulled import FIRST_PORT, HOST, PORTS
+
+pytestmark = pytest.mark.skipif(
+    not os.path.exists("/usr/bin/qemu-storage-daemon"), reason="no qemu-storage-daemon"
+)
+IDENT, OTHER = "000001-20261126T155220Z-00000000", "000002-20261126T155220Z-00000000"
+WEB1 = f"""<domain type='test'><name>web1</name><uuid>{UUID}</uuid><memory>1024</memory>
+<os><type>hvm</type></os><devices><disk type='file' device='disk'>
+<driver name='qemu' type='qcow2'/><source file='{{}}'/><target dev='vda'/></disk></devices>
+</domain>"""
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return own_pair.made(HOST, certs.SERVER)
+
+
+@pytest.fixture
+def folder(monkeypatch):
+    """Of all that a backup writes here; a short path: a socket's has at most 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="sv-") as path:
+        monkeypatch.setattr(request, "RUN", path)
+        monkeypatch.setattr(request, "JOURNALS", f"{path}/journals")
+        monkeypatch.setattr(keeper, "_LOOK_S", 0.05)
+        yield path
+
+
+@pytest.fixture
+def guest(conn, folder):
+    """The path of its disk."""
+    path = f"{folder}/web1.qcow2"
+    qemu_img("create", "-q", "-f", "qcow2", path, str(MIB))
+    conn.defineXML(WEB1.format(path))
+    return path
+
+
+@pytest.fixture
+def asked(guest, folder, pair):
+    told = doors.Credentials(pair.authority, pair.certificate, pair.key, pair.authority)
+    return ServeRequest(
+        "web1", IDENT, (PlannedDisk("vda", reason="the first"),), "test:///default", None, None,
+        f"{folder}/locks", f"{folder}/images/_backup", HOST,
+        doors.Door(HOST, FIRST_PORT, PORTS, told),
+    )  # fmt: skip
+
+
+class Served:
+    """As the program has it, in a thread of this process."""
+
+    def __init__(self, asked, journal, listener):
+        self.keeper, self.asked = keeper.Keeper(asked, journal), asked
+        self.serving = self.keeper.begin()
+        self.thread = threading.Thread(target=keeper._keep, args=(self.keeper, asked, listener))
+        self.thread.start()
+
+    def ends(self):
+        self.thread.join(60)
+        return not self.thread.is_alive()
+
+
+@pytest.fixture
+def served(asked):
+    with Journal("web1").held() as journal, keeper._listening("web1") as listener:
+        found = Served(asked, journal, listener)
+        yield found
+        found.keeper.signalled = True
+        assert found.ends()
+
+
+def nothing_is_left(folder, conn):
+    assert Journal("web1").read() is None
+    for path in (request.exports_of("web1"), f"{folder}/images/_backup/web1"):
+        assert not os.path.lexists(path)
+
+
+@pytest.mark.parametrize("says", [
+    b"", b"\n", b"{", b"[]\n", b'{"ident": 1, "good": true}\n', b"[" * 100_000 + b"\n", b"\xff\n",
+], ids=["nothing", "no line", "half", "a list", "a number", "deep", "no text"])  # fmt: skip
+def test_who_says_nothing_that_is_understood_ends_no_backup(served, says):
+    """It may be a job that was killed between its call and its words."""
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(request.socket_of("web1"))
+        line.sendall(says)
+        line.shutdown(socket.SHUT_WR)
+        line.settimeout(30)
+        assert line.recv(1) == b""  # it is through with this one
+    assert "under way here" in api._spoken("web1", EndRequest(OTHER, False))["error"]
+    assert api._spoken("web1", EndRequest(IDENT, True)) == {"why": None, "left": []}
+    assert served.ends()
+
+
+def test_who_does_not_wait_for_his_answer_ends_no_backup(served):
+    for _ in range(5):
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(request.socket_of("web1"))
+            line.sendall(json.dumps(EndRequest(OTHER, False).to_answer()).encode() + b"\n")
+    assert "under way here" in api._spoken("web1", EndRequest(OTHER, False))["error"]
+    assert served.thread.is_alive()
+
+
+def test_it_ends_what_it_began(served, conn, folder):
+    """libvirt's driver takes no checkpoint of a guest that is off: the disk is read all the same,
+    and the next time it is read whole."""
+    assert os.path.exists(request.exports_of("web1")) and Journal("web1").read().ident == IDENT
+    [disk] = served.serving.disks
+    assert (disk.checkpoint, served.serving.consistency) == (None, record.STOPPED)
+    assert api.end(conn, "web1", EndRequest(IDENT, True)).why is None
+    assert served.ends()
+    nothing_is_left(folder, conn)
+    assert bitmaps.of(f"{folder}/web1.qcow2") == {}
+
+
+def test_one_that_nobody_reads_gives_way_to_another(served, conn, folder, monkeypatch):
+    monkeypatch.setattr(keeper, "LEFT_S", 0)
+    assert "error" not in api._spoken("web1", EndRequest(request.ANOTHER, False))
+    assert served.ends()
+    nothing_is_left(folder, conn)
+
+
+@pytest.mark.parametrize(("what", "why"), [
+    ("signal", "it was ended by a signal"),
+    ("nobody", "nobody has read for -1 s"),
+    ("daemon", "the disks are shown no more"),
+])  # fmt: skip
+def test_why_it_ended_by_itself_is_said_to_who_asks_later(
+    served, conn, folder, monkeypatch, what, why
+):
+    if what == "signal":
+        served.keeper.signalled = True
+    elif what == "nobody":
+        monkeypatch.setattr(keeper, "IDLE_S", -1)
+    else:
+        served.keeper._server.end()
+    assert served.ends()
+    nothing_is_left(folder, conn)
+    assert why in api._why_ended("web1", IDENT)
+    assert "died" in api._why_ended("web1", OTHER)
+
+
+@pytest.mark.parametrize(("what", "why"), [
+    ("room", "has less than 1048576 TiB free: what the guest overwrites"),
+    ("disks", "the disks of web1 changed meanwhile: begin again"),
+    ("gone", "web1"),
+    ("port", "so many backups are read from here"),
+])  # fmt: skip
+def test_what_cannot_be_begun_leaves_nothing(asked, conn, folder, monkeypatch, what, why):
+    with contextlib.ExitStack() as stack:
+        if what == "room":
+            monkeypatch.setattr(keeper, "ROOM_BYTES", 2**60)
+        elif what == "disks":
+            asked = replaced(asked, disks=(PlannedDisk("vdb"),))
+        elif what == "gone":
+            conn.lookupByName("web1").undefine()
+        else:
+            taken = stack.enter_context(socket.create_server((HOST, 0)))
+            door = doors.Door(HOST, taken.getsockname()[1], 1, asked.door.credentials)
+            asked = replaced(asked, door=door)
+        with Journal("web1").held() as journal, pytest.raises(errors.VirtError, match=why):
+            keeper.Keeper(asked, journal).begin()
+    nothing_is_left(folder, conn)
+    assert bitmaps.of(f"{folder}/web1.qcow2") == {}
+
+
+def replaced(asked, **given):
+    return ServeRequest(**{**asked.__dict__, **given})
+
+
+@pytest.mark.parametrize("there", ["gone", "another", "itself"])
+def test_what_a_process_that_died_had_begun_is_ended(guest, conn, folder, there):
+    """Of one that is off now, or is another guest of the name, libvirt is asked nothing."""
+    scratch = f"{folder}/images/_backup/web1"
+    os.makedirs(scratch)
+    uuid = UUID if there == "itself" else UUID.replace("b7", "c8")
+    journal = Journal("web1")
+    journal.write(Begun("web1", uuid, IDENT, scratch, active=there != "itself", frozen=True))
+    if there == "gone":
+        conn.lookupByName("web1").undefine()
+    api.clean(conn, "web1")
+    nothing_is_left(folder, conn)
+
+
+def test_a_program_that_dies_before_it_has_read_what_it_is_to_do(asked, conn, folder, monkeypatch):
+    """More than a pipe holds, so that it is noticed each time."""
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    disks = tuple(PlannedDisk("vda", reason="x" * 1000) for _ in range(200))
+    with pytest.raises(errors.OperationFailed, match="the disks of web1 are not served"):
+        api.begin(os.path.dirname(api.__file__), conn, replaced(asked, disks=disks))
+    nothing_is_left(folder, conn)
+
+
+def test_a_journal_that_is_damaged_is_named(folder):
+    journal = Journal("web1")
+    os.makedirs(request.JOURNALS)
+    for text in ("", "{", "[]", '{"guest": 1}'):
+        with open(journal._path, "w", encoding="utf-8") as file:
+            file.write(text)
+        with pytest.raises(errors.BadAnswer, match=journal._path):
+            journal.read()
+
+
+def test_one_backup_of_a_guest_at_a_time(folder):
+    refused = pytest.raises(errors.OperationFailed, match="another backup of web1 is under way")
+    with Journal("web1").held(), Journal("web2").held(), refused, Journal("web1").held():
+        pass
+    with Journal("web1").held():
+        pass
