@@ -202,6 +202,24 @@ class MoreThanTold(Honest):
         return [(length, ZEROS if self.asked == 1 else DATA)]
 
 
+class ForgetsParts(Honest):
+    """It tells how much there is, and no more when it is read."""
+
+    asked = 0
+
+    def status(self, offset, length):
+        self.asked += 1
+        return super().status(offset, length) if self.asked == 1 else []
+
+
+class EndsParts(ForgetsParts):
+    def status(self, offset, length):
+        found = super().status(offset, length)
+        if not found:
+            raise OSError("it broke off")
+        return found
+
+
 class Hangs(Honest):
     """In the middle of the data."""
 

@@ -2,7 +2,9 @@
 the program that the distribution's Python runs."""
 
 import contextlib
+import importlib
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -24,6 +26,18 @@ LIBRARY = str(Path(daemon.__file__).parent.parent)
 HAS_LIBNBD = bool(list(Path("/usr/lib/python3/dist-packages").glob("nbd.py"))) and os.path.exists(
     "/usr/bin/qemu-storage-daemon"
 )
+
+
+def libnbd():
+    """The distribution's binding, in this process; None where its Python is another."""
+    folder = "/usr/lib/python3/dist-packages"
+    sys.path.append(folder)
+    try:
+        return importlib.import_module("nbd")
+    except ImportError:
+        return None
+    finally:
+        sys.path.remove(folder)
 
 
 @contextlib.contextmanager

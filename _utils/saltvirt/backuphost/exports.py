@@ -23,6 +23,7 @@ _ZERO, _CHANGED = 2, 1
 # a disk is asked about in parts: of a fragmented one the list is long
 ASKED = 1024**3
 DATA, ZEROS = "data", "zeros"
+_UNTOLD = "the host does not tell what is to be read"
 
 
 @dataclass(frozen=True)
@@ -82,14 +83,14 @@ def opened(server: Server, export: str, contexts: tuple[str, ...] = ()) -> Any:
 
 def extents(handle: Any, size: int, contexts: tuple[str, ...]) -> Iterator[Extent]:
     """What of a disk is to be read, in order: all of it or, with bitmaps, what any of them says was
-    written to."""
+    written to. Raises ConnectionFailed, OperationFailed where the host does not tell it."""
     position = 0
     while position < size:
         asked = min(size - position, ASKED)
         found = _status(handle, position, asked)
         covered = min((sum(one[0] for one in runs) for runs in found.values()), default=0)
         if not covered or not {ALLOCATION, *contexts} <= set(found):
-            raise errors.OperationFailed(f"what was written is not told from {position} on")
+            raise errors.OperationFailed(f"{_UNTOLD} from {position} on")
         covered = min(covered, asked)
         yield from _merged(position, covered, found, contexts)
         position += covered
@@ -104,7 +105,10 @@ def _status(handle: Any, offset: int, length: int) -> dict[str, list[tuple[int, 
         found.setdefault(context, []).extend(pairs)
         return 0
 
-    handle.block_status(length, offset, told)
+    try:
+        handle.block_status(length, offset, told)
+    except nbd.Error as exc:
+        raise errors.ConnectionFailed(f"{_UNTOLD} from {offset} on: {exc.string}") from exc
     return found
 
 

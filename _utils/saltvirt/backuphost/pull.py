@@ -327,7 +327,8 @@ def _served(path: str, named: list[str]) -> Iterator[list[Any]]:
     # not beside the file: the path of a socket has 107 bytes at most
     with locks.for_now(RUN, FOLDERS) as folder:
         socket = os.path.join(folder, "nbd")
-        with _begun([*argv, f"--socket={socket}", *named]) as process:
+        argv += [f"--socket={socket}", *named]
+        with subprocess.Popen(tools.command(argv), stdin=subprocess.DEVNULL) as process:
             try:
                 sinks = [_connected_to(socket, process) for _ in range(READERS)]
                 yield sinks
@@ -352,13 +353,6 @@ def _connected_to(socket: str, process: subprocess.Popen[bytes]) -> Any:
                 return sink
         time.sleep(0.01)
     raise errors.OperationFailed("qemu-nbd does not begin")
-
-
-def _begun(argv: list[str]) -> subprocess.Popen[bytes]:
-    try:
-        return subprocess.Popen(tools.command(argv), stdin=subprocess.DEVNULL)
-    except OSError as exc:
-        raise tools.missing(argv[0]) from exc
 
 
 def _create(path: str, disk: PulledDisk, key: Key | None, compressed: str | None = None) -> None:

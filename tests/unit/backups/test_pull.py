@@ -61,7 +61,7 @@ def test_extents_are_what_the_server_tells_of_each_block(seed, contexts):
 def test_a_server_that_does_not_tell_of_a_bitmap_is_an_error():
     blocks = {ALLOCATION: [0] * 4, FIRST: [1] * 4}
     told = Told(blocks, 1, silent=(FIRST,))
-    with pytest.raises(errors.OperationFailed, match="is not told from 0 on"):
+    with pytest.raises(errors.OperationFailed, match="does not tell what is to be read from 0"):
         list(exports.extents(told, 4 * BLOCK, (FIRST,)))
 
 
@@ -140,3 +140,35 @@ def test_zeros_are_written_where_something_is_below(overlay):
     assert [moved for _, moved in found] == [pull.PIECE_BYTES, pull.PIECE_BYTES, 0]
     assert sink.held[: pull.PIECE_BYTES] == source.held[: pull.PIECE_BYTES]
     assert bool(sink.zeroed) is overlay
+
+
+def test_more_than_was_told_is_not_read_and_a_full_target_ends_it(tmp_path, monkeypatch):
+    told, watched = [], []
+    progress = pull._Progress(3 * pull.MIB, told.append, None, str(tmp_path), watched.append)
+    progress.add(pull.MIB)
+    assert told == [{"done_bytes": pull.MIB, "total_bytes": 3 * pull.MIB}]
+    assert watched == [pull.SILENT_S]
+    with pytest.raises(errors.OperationFailed, match="more data than it told of"):
+        progress.add(2 * pull.MIB + 1)
+    assert len(told) == len(watched) == 1
+    # others write there, too
+    monkeypatch.setattr(pull, "ROOM_BYTES", 2**62)
+    monkeypatch.setattr(pull, "_TELL_S", 0)
+    full = pull._Progress(pull.MIB, told.append, None, str(tmp_path))
+    with pytest.raises(errors.OperationFailed, match=r"the target has .* free, 0 B of data are to"):
+        full.add(1)
+    assert len(told) == 1
+
+
+def test_so_much_is_read_a_second_at_most(monkeypatch):
+    """From the first on: what is read counts before it is waited for."""
+    now, slept = [100.0], []
+    monkeypatch.setattr(pull.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(pull.time, "sleep", lambda s: (slept.append(s), now.append(0)))
+    progress = pull._Progress(10 * pull.MIB, lambda told: None, bandwidth_mib_s=2)
+    progress.add(pull.MIB)
+    now[0] = 100.6
+    progress.add(pull.MIB)
+    now[0] = 101.5  # late enough by itself
+    progress.add(pull.MIB)
+    assert slept == [pytest.approx(0.5), pytest.approx(0.4)]

@@ -1,0 +1,173 @@
+"""The program that reads a guest's disks, in this process: by the distribution's own libnbd and
+QEMU's tools. What it does as a process is in test_backup_hostile.py."""
+
+import io
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cryptography")
+
+from saltvirt import errors
+from saltvirt.backuphost import exports, keep, pull, receive
+from saltvirt.backups.answers import ServedDisk, Serving
+from tests.functional import hostile_nbd
+from tests.functional.backed_up import MIB, UUID, XML
+from tests.functional.pulled import HAS_LIBNBD, HOST, Pulled, libnbd
+from tests.functional.test_backup_compressed import restored
+
+pytestmark = pytest.mark.skipif(not HAS_LIBNBD, reason="no libnbd")
+
+
+class Program:
+    """It, for receive._run. alarms: within how many seconds it has to go on, each time it said
+    so."""
+
+    def __init__(self, monkeypatch):
+        self.alarms, self.said = [], []
+        self._patch = monkeypatch
+        monkeypatch.setattr(pull.signal, "alarm", self.alarms.append)
+        monkeypatch.setattr(
+            pull, "_say", lambda data: self.said.append(json.loads(json.dumps(data)))
+        )
+
+    def main(self, told):
+        self._patch.setattr(sys, "stdin", io.StringIO(told))
+        mask = os.umask(0o022)
+        try:
+            code = pull.main([])
+        finally:
+            assert os.umask(mask) == 0o077
+        assert code == int("error" in self.said[-1])
+        return self.said[-1]
+
+    def run(self, _argv, job, tell):
+        last = self.main(json.dumps(job.to_answer()))
+        if "error" in last:
+            raise errors.OperationFailed(last["error"])
+        return last["done"]
+
+
+@pytest.fixture
+def program(monkeypatch):
+    binding = libnbd()
+    if binding is None:
+        pytest.skip("the distribution's Python is another")
+    monkeypatch.setattr(exports, "nbd", binding)
+    found = Program(monkeypatch)
+    monkeypatch.setattr(receive, "_run", found.run)
+    return found
+
+
+@pytest.fixture
+def guest(tmp_path, program):
+    found = Pulled(tmp_path, tmp_path / "target")
+    found.write(MIB, 300_000, byte=1)
+    return found
+
+
+def served(guest, server):
+    disk = ServedDisk("vda", guest.size, "file /srv/web1.qcow2", "vda", reason="it was asked for")
+    shown = Serving(UUID, HOST, server.port, "stopped", XML, (disk,), server.pair.authority)
+    try:
+        return guest.receive(guest.plan().ident, shown)
+    finally:
+        server.end()
+
+
+def test_each_wait_for_the_host_has_an_end_and_no_work_of_ours_has(guest, program, tmp_path):
+    """A whole one, an increment, and one that is compressed."""
+    made = [guest.back_up()[0]]
+    assert program.alarms[:3] == [pull.SILENT_S, pull.LOOKS_S, 0]  # asked, told, made here
+    assert set(program.alarms[3:-1]) == {pull.SILENT_S}
+    assert program.alarms[-1] == 0  # what is checked here takes as long as it takes
+    guest.write(MIB + 65536, 65536, byte=2)
+    guest.write(5 * MIB, os.urandom(MIB))
+    made.append(guest.back_up()[0])
+    guest.write(3 * MIB, 65536, byte=3)
+    made.append(guest.back_up(compress="zstd")[0])
+    for ident in made:
+        restored(guest, ident, tmp_path / "raw")
+        assert (tmp_path / "raw").read_bytes() == guest.images[ident]
+    assert guest.target.stock(UUID).good == made
+    now = "2026-11-26T16:00:00Z"
+    found = keep.read_back(guest.target, None, keep.ALL, None, now, lambda *_: None)
+    assert [one.wrong for one in found.backups] == [None] * 3
+    [done] = program.said[-1]["done"]
+    assert done["moved_bytes"] == 65536  # of the increment
+
+
+LIES = {
+    hostile_nbd.Gone: "cannot read vda of 127.0.0.1:",
+    hostile_nbd.Larger: "vda has 4611686018427387904 bytes by now, it had",
+    hostile_nbd.HalfSectors: "the host tells of parts of sectors",
+    hostile_nbd.MoreThanTold: "the host shows more data than it told of",
+    hostile_nbd.ForgetsParts: "the host does not tell what is to be read from 0 on: nbd_block_stat",
+    hostile_nbd.Breaks: "the host shows the disk no more: nbd_pread",
+}
+
+
+@pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.__name__)
+def test_whose_fault_it_is_that_there_is_no_backup_is_said(tmp_path, program, lie):
+    """Of a disk of more pieces than are read ahead."""
+    guest = Pulled(tmp_path, tmp_path / "target", size=(pull._AHEAD + 4) * MIB)
+    with pytest.raises(errors.VirtError, match=LIES[lie]):
+        served(guest, lie(os.urandom(MIB) * (guest.size // MIB), guest.reader.authority))
+    assert not guest.target.stock(UUID).backups
+
+
+def test_of_a_disk_of_many_pieces_each_is_there(tmp_path, program):
+    guest = Pulled(tmp_path, tmp_path / "target", size=(pull._AHEAD + 4) * MIB)
+    image = b"".join(bytes([number]) * MIB for number in range(guest.size // MIB))
+    made = served(guest, hostile_nbd.Honest(image, guest.reader.authority))
+    assert made.moved_bytes == guest.size
+    restored(guest, made.ident, tmp_path / "raw")
+    assert (tmp_path / "raw").read_bytes() == image
+
+
+WRITERS = {
+    "it does not begin": ("exit 1", "qemu-nbd does not begin"),
+    "it fails at the end": ('{real} "$@"; exit 1', "vda.qcow2 cannot be written: qemu-nbd failed"),
+    "it cannot write": ('ulimit -f 300; exec {real} "$@"', "vda.qcow2 cannot be written: nbd_"),
+}
+
+
+@pytest.mark.parametrize("how", WRITERS)
+def test_what_cannot_be_written_is_no_backup(guest, tmp_path, monkeypatch, how):
+    script, words = WRITERS[how]
+    guest.write(2 * MIB, os.urandom(MIB))
+    (tmp_path / "bin").mkdir()
+    tool = tmp_path / "bin/qemu-nbd"
+    tool.write_text(f"#!/bin/bash\n{script.format(real=shutil.which('qemu-nbd'))}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tool.parent), prepend=os.pathsep)
+    with pytest.raises(errors.VirtError, match=words) as failed:
+        guest.back_up()
+    assert "\n" not in str(failed.value)
+    assert not guest.target.stock(UUID).backups
+    assert not list(Path(guest.target.folder.root, UUID).glob(".new-*"))
+
+
+def test_without_room_nothing_is_read(guest, program, monkeypatch):
+    monkeypatch.setattr(pull, "ROOM_BYTES", 2**60)
+    with pytest.raises(errors.VirtError, match=r"the target has .* free, 320 KiB of data are to b"):
+        guest.back_up()
+    assert program.alarms == [pull.SILENT_S, pull.LOOKS_S]
+
+
+def test_what_the_system_refuses_is_said(program, tmp_path):
+    """The target is gone by now."""
+    job = pull.Pull(f"{tmp_path}/gone", HOST, 1, "", ())
+    said = program.main(json.dumps(job.to_answer()))
+    assert said == {"error": f"[Errno 2] No such file or directory: '{tmp_path}/gone'"}
+
+
+def test_without_the_binding_it_is_said_what_to_install(program, monkeypatch):
+    monkeypatch.setattr(exports, "nbd", None)
+    job = pull.Pull("/", HOST, 1, "", ())
+    words = "the binding of libnbd is missing: install python3-libnbd"
+    assert program.main(json.dumps(job.to_answer())) == {"error": words}

@@ -1,0 +1,63 @@
+"""What the machine of a target makes of the program that reads, and of what lies there."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from saltvirt import errors
+from saltvirt.backuphost import pull, receive
+from tests.functional.backed_up import UUID, Guest
+
+JOB = pull.Pull("/", "hv1", 1, "", ())
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Runs some Python in the program's place: what it has done, and what it told meanwhile."""
+    monkeypatch.setattr(pull, "RUN", str(tmp_path / "run"))
+
+    def call(script, job=JOB):
+        told = []
+        argv = [sys.executable, "-c", f"import os, signal, sys\n{script}"]
+        return receive._run(argv, job, told.append), told
+
+    return call
+
+
+def test_what_it_has_done_is_taken_when_it_is_said(run):
+    """It may still be at work: then it is at an end."""
+    script = """print('{"done_bytes": 1}')\nprint('{"done": [7]}', flush=True)\nsignal.pause()"""
+    assert run(script) == ([7], [{"done_bytes": 1}])
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("""print('{"error": "no room"}')""", "^no room$"),
+        ("sys.exit('first\\n\\nlast words')", "that reads the disks died: first / last words$"),
+        ("", "the program that reads the disks died: it said nothing$"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "reads the disks died: it said nothing$"),
+        ("signal.alarm(1); signal.pause()", f"^the host was silent for {pull.SILENT_S} s$"),
+    ],
+)
+def test_why_there_is_nothing_is_said(run, script, words):
+    with pytest.raises(errors.OperationFailed, match=words):
+        run(script)
+
+
+def test_one_that_dies_before_it_has_heard_everything(run):
+    long = pull.Pull("/", "x" * 2**21, 1, "", ())
+    with pytest.raises(errors.OperationFailed, match=r"died: no more of it$"):
+        run("os.close(0); sys.exit('no more of it')", long)
+
+
+def test_a_backup_whose_record_cannot_be_read_is_listed_with_why(tmp_path):
+    guest = Guest(tmp_path / "target")
+    good, spoiled = guest.back_up(), guest.back_up(whole=True)
+    Path(guest.target.folder.root, UUID, spoiled, "record.json").write_text("{")
+    first, second = receive.listing(guest.target)
+    assert (first.ident, first.guest, first.wrong) == (good, "web1", None)
+    assert (second.ident, second.uuid, second.guest) == (spoiled, UUID, None)
+    assert "record.json" in second.wrong and "\n" not in second.wrong
+    assert receive.listing(guest.target, UUID) == [first, second]
