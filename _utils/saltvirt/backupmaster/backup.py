@@ -201,7 +201,8 @@ class Backup:
         kept: list[str] = []
         try:
             for other in others:
-                call = {"folder": other.folder, **about}
+                # below the mount point of one that is missing is a target that needs nothing
+                call = {"folder": other.folder, "mounted": other.mounted, **about}
                 asked.setdefault(other.machine(found.host), []).append(call)
             for machine, calls in asked.items():  # one job for all targets that it has
                 for said in fleet.each(machine, "virt.backup_plan", calls):

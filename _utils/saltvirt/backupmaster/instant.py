@@ -7,8 +7,9 @@ says of its own guest decides about that guest alone.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from saltvirt import errors, names
@@ -96,12 +97,15 @@ class Instant:
         if self.name and not found and not silent:
             text = f"{self.name} stands on no backup"
             return Several((Result(self.name, text),))
-        parts = []
+        parts, counted = [], Counter(one.stand.guest for one in found)
         for one in found:
             try:
-                parts.append(of(one))
+                said = of(one)
             except errors.VirtError as exc:
-                parts.append(Result(one.stand.guest, exc.text, complete=False))
+                said = Result(one.stand.guest, exc.text, complete=False)
+            if counted[said.about] > 1:
+                said = replace(said, about=f"{said.about} on {one.stand.host}, {one.ident}")
+            parts.append(said)
         if not parts and not silent:
             return Several((Result("all", "no guest stands on a backup"),))
         return Several((*parts, *silent))

@@ -1,0 +1,372 @@
+"""What the master makes of what hosts and targets say of backups, where it is not the usual."""
+
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.backupmaster import backup, files, instant, keep, wishes
+from saltvirt.backupmaster.restore import Restore, RestoreRequest
+from saltvirt.backups import chains
+from saltvirt.backups.answers import (
+    BackupPlan,
+    BackupReader,
+    GuestLook,
+    PlannedDisk,
+    ServedDisk,
+    Serving,
+)
+from saltvirt.backups.files import FilesSeen
+from saltvirt.backups.kept import AllReadBack
+from saltvirt.backups.policy import TargetPolicy
+from saltvirt.backups.stands import CUT, GONE, OFF, PULLING, WHOLE, Stand, Standing, StoodOn
+from saltvirt.fleet.answer import FAILED, Answer
+from saltvirt.operations.report import Report
+from tests.clock import Clock
+
+IDENT = "000001-20261126T160000Z-0123abcd"
+TARGETS = {
+    "vault": {"host": "b1", "folder": "/b"},
+    "far": {"host": "b2", "folder": "/far", "mounted": True},
+    "each": {"folder": "/each"},
+}
+LOOK = GuestLook("u", True, (), ("c1", "c2"), {}, "web1")
+
+
+class Cloud:
+    """hv1 and hv2, and what they say: function to an answer, an error, or what makes it."""
+
+    def __init__(self, tmp_path, targets=None, **says):
+        self.opts = {
+            "cachedir": str(tmp_path), "pki_dir": str(tmp_path),
+            "virt": {"backup": {"targets": TARGETS if targets is None else targets}},
+        }  # fmt: skip
+        self.says = {f"virt.{name}": said for name, said in says.items()}
+        self.asked, self.told, self.there = [], [], {"hv1", "hv2"}
+
+    def hosts(self, only=None):
+        return [only] if only else ["hv1", "hv2"]
+
+    def seen(self, hosts):
+        return self.there & {*hosts}
+
+    def ask(self, hosts, fun, kwarg=None, **_options):
+        for host in hosts:
+            yield self.answer(host, fun, kwarg)
+
+    def answer(self, host, fun, kwarg):
+        self.asked.append((host, fun, kwarg))
+        said = self.says[fun]
+        said = said(host, kwarg) if callable(said) else said
+        if isinstance(said, Exception):
+            return Answer(host, error=str(said), kind=FAILED)
+        return Answer(host, data=said.to_answer() if hasattr(said, "to_answer") else said)
+
+    def one(self, host, fun, kwarg=None, **_options):
+        return self.answer(host, fun, kwarg).get()
+
+    def each(self, host, fun, calls, **_options):
+        return [self.answer(host, fun, call) for call in calls]
+
+    def tell(self, tag, data):
+        self.told.append((tag.rsplit("/", 1)[-1], data["message"]))
+
+    def report(self):
+        return Report(self, "web1", "x")
+
+
+def plan(*needed):
+    return BackupPlan(IDENT, (PlannedDisk("vda", reason="first"),), needed)
+
+
+def needed(cloud):
+    made = backup.Backup(cloud, "web1", "vault", cloud.report())
+    found = backup._Planned("hv1", "b1", LOOK, plan())
+    others = [one for one in made._policy().targets.values() if one.name != "vault"]
+    return made, found, made._needed(cloud, others, found)
+
+
+def test_a_target_that_is_not_mounted_may_still_need_each_checkpoint(tmp_path):
+    """What is below its mount point then is no target: it would need none of them."""
+
+    def says(_host, kwarg):
+        if kwarg.get("mounted"):
+            return errors.InvalidInput(f"{kwarg['folder']} is not mounted")
+        return plan()
+
+    cloud = Cloud(tmp_path, backup_plan=says, backup_end={"why": None, "left": []})
+    made, found, kept = needed(cloud)
+    assert kept is None
+    made._settled(found, kept)
+    [(host, _, told)] = [one for one in cloud.asked if one[1] == "virt.backup_end"]
+    assert host == "hv1" and told["good"] is True
+    assert {*told["needed"]} == {"c1", "c2", chains.checkpoint(IDENT)}
+
+
+def test_what_the_other_targets_need_is_asked_of_their_machines(tmp_path):
+    cloud = Cloud(tmp_path, backup_plan=lambda host, _: plan(f"of {host}"))
+    assert needed(cloud)[2] == ["of b2", "of hv1"]
+    assert {host: told["mounted"] for host, _, told in cloud.asked} == {"b2": True, "hv1": False}
+
+
+def test_what_could_not_be_ended_is_said_and_the_backup_is_good(tmp_path):
+    cloud = Cloud(tmp_path, backup_end=errors.OperationFailed("libvirt does not end it"))
+    made = backup.Backup(cloud, "web1", None, cloud.report())
+    found = backup._Planned("hv1", "b1", LOOK, plan())
+    assert made._ended(found, False, ()) == "hv1: libvirt does not end it"
+    assert made._settled(found, ()) == (
+        "what hv1 showed may be left there: virt.backup_end ends it",
+    )
+
+
+def test_a_host_that_shows_another_guest_is_not_read(tmp_path):
+    shown = Serving("another", "hv1", 1, "crash", "", (ServedDisk("vda", 1, "", "vda"),), "")
+    cloud = Cloud(tmp_path, backup_begin=shown)
+    made = backup.Backup(cloud, "web1", None, cloud.report())
+    found = backup._Planned("hv1", "b1", LOOK, plan())
+    with pytest.raises(errors.BadAnswer, match="hv1 shows another guest than it told of"):
+        made._read(made._policy().targets["vault"], found)
+    assert [fun for _, fun, _ in cloud.asked] == ["virt.backup_begin"]
+
+
+@pytest.mark.parametrize(("skipped", "why"), [
+    ({"sda": "it is read-only", "sdb": "it is transient"},
+     "sda: it is read-only; sdb: it is transient"),
+    ({}, "none at all"),
+])  # fmt: skip
+def test_without_a_disk_there_is_no_backup_and_it_is_said_why(tmp_path, monkeypatch, skipped, why):
+    monkeypatch.setattr(backup.lifecycle, "writes", lambda *_: "hv1")
+    cloud = Cloud(tmp_path, backup_look=GuestLook("u", True, (), (), skipped, "web1"))
+    made = backup.Backup(cloud, "web1", "vault", cloud.report())
+    with pytest.raises(errors.InvalidInput, match=f"web1 has no disk to back up: {why}$"):
+        made._planned(made._policy().target("vault"))
+
+
+@pytest.mark.parametrize(("there", "asked"), [
+    ({"hv1", "hv2"}, "hv1"), ({"hv2"}, "hv2"), (set(), "hv1"),
+])  # fmt: skip
+def test_a_target_that_all_mount_is_asked_of_the_first_that_is_there(tmp_path, there, asked):
+    cloud = Cloud(tmp_path)
+    cloud.there = there
+    assert keep.machine(cloud, TargetPolicy("each", None, "/each")) == asked
+    assert keep.machine(cloud, TargetPolicy("vault", "b1", "/b")) == "b1"
+
+
+def test_a_guest_without_a_backup_there_is_named(tmp_path):
+    cloud = Cloud(tmp_path, backup_verify=AllReadBack())
+    [said] = keep.Verify(cloud, "web1", "vault", cloud.report()).run().parts
+    assert (said.comment, said.complete) == ("vault has no backup of web1", True)
+
+
+def progress(watch, *events):
+    """What is seen of events while it is asked."""
+    cloud, seen = Cloud("/nowhere"), []
+    report = cloud.report()
+    report.progress = lambda percent, text: seen.append((percent, text))
+    for tag, event in events:
+        watch(cloud, report)(tag, event)
+    return seen
+
+
+def test_how_far_it_is_read_is_shown():
+    def verify(cloud, report):
+        return keep.Verify(cloud, None, None, report)._watch
+
+    told = {"name": "web1", "backup": IDENT, "percent": 7}
+    assert progress(
+        verify, ("x/verify", told), ("x/pull", told), ("x/verify", {"percent": None})
+    ) == [(7, f"web1: {IDENT}: 7 % is read back")]
+
+    def made(cloud, report):
+        return backup.Backup(cloud, "web1", None, report)._watch
+
+    assert progress(made, ("x", {"percent": 0}), ("x", {})) == [(0, "web1: 0 % is read")]
+
+
+@pytest.mark.parametrize(("given", "why"), [
+    ({"new": "web2", "over": True}, "new=NAME is another guest: not with over or disk"),
+    ({"new": "web2", "disk": "vda"}, "new=NAME is another guest: not with over or disk"),
+    ({"stop": True}, "stop=True is for over=True: nothing else stops a guest"),
+    ({"missing": True, "over": True}, "missing=True is for a guest that is gone"),
+    ({"missing": True, "disk": "vda"}, "missing=True is for a guest that is gone"),
+    ({"instant": True, "disk": "vda"}, "instant=True is for a guest: a file is read whole"),
+])  # fmt: skip
+def test_what_makes_no_sense_together_is_refused_before_anybody_is_asked(tmp_path, given, why):
+    cloud = Cloud(tmp_path)
+    one = Restore(cloud, RestoreRequest("web1", **given), cloud.report())
+    assert why in one.check().answer()["web2" if "new" in given else "web1"]["comment"]
+    with pytest.raises(errors.InvalidInput, match=why):
+        one.run()
+    assert cloud.asked == []
+
+
+def test_what_goes_together_is_not_refused():
+    for given in ({"instant": True, "over": True, "disk": "vda"}, {"over": True, "stop": True}):
+        RestoreRequest("web1", **given).check()
+
+
+def test_with_missing_a_guest_that_is_there_stays_as_it_is(tmp_path):
+    cloud = Cloud(tmp_path, vm_state=lambda host, _: {"web1": "running"} if host == "hv2" else {})
+    one = Restore(cloud, RestoreRequest("web1", missing=True), cloud.report())
+    for said in (one.check(), one.run()):
+        assert (said.comment, said.changes) == ("web1 is there, running, on hv2", {})
+    assert {fun for _, fun, _ in cloud.asked} == {"virt.vm_state"}
+
+
+def test_a_host_that_answers_for_another_guest_is_not_believed(tmp_path):
+    made = {"name": "web9", "state": "shutdown"}
+    cloud = Cloud(tmp_path, backup_restore=lambda *_: {**MADE, **made})
+    one = Restore(cloud, RestoreRequest("web1"), cloud.report())
+    found = SimpleNamespace(host="hv1", target=TargetPolicy("vault", "b1", "/b"))
+    with pytest.raises(errors.BadAnswer, match="hv1 answers for web9, asked was web1"):
+        one._guest(found, {})
+
+
+MADE = {"name": "web1", "state": "shutdown", "uuid": "u", "disks": [], "mac": []}
+
+
+def stands(*hosts):
+    return [StoodOn("u", IDENT, Stand("web1", host)).to_answer() for host in hosts]
+
+
+class Instants(Cloud):
+    """web1 stands on a backup of the vault, on these hosts. says: a Standing, or several, one after
+    the other; of a host, where it is a dict."""
+
+    def __init__(self, tmp_path, *says, hosts=("hv1",), **more):
+        self.standings = iter(says)
+        super().__init__(
+            tmp_path, {"vault": TARGETS["vault"]}, backup_stands=stands(*hosts),
+            backup_standing=self.standing, backup_let_go=True, **more,
+        )  # fmt: skip
+
+    def standing(self, host, _kwarg):
+        said = next(self.standings)
+        return said[host] if isinstance(said, dict) else said
+
+    def instant(self, name="web1", timeout_s=100):
+        clock = Clock()
+        return instant.Instant(self, name, self.report(), timeout_s, clock.sleep)
+
+    def let_go(self):
+        return [told for _, fun, told in self.asked if fun == "virt.backup_let_go"]
+
+
+@pytest.mark.parametrize(("name", "about", "words"), [
+    ("web1", "web1", "web1 stands on no backup"), (None, "all", "no guest stands on a backup"),
+])  # fmt: skip
+def test_where_nobody_stands_on_a_backup_it_is_said(tmp_path, name, about, words):
+    cloud = Instants(tmp_path, hosts=())
+    for said in (cloud.instant(name).run(), cloud.instant(name).check()):
+        [part] = said.parts
+        assert (part.about, part.comment, part.complete) == (about, words, True)
+
+
+@pytest.mark.parametrize(("state", "words"), [
+    (WHOLE, f"web1 on hv1 has all its blocks and stands on nothing; {IDENT} is free"),
+    (GONE, f"web1 is not on hv1 any more: {IDENT} is not needed for it"),
+])  # fmt: skip
+def test_what_is_not_needed_any_more_is_let_go(tmp_path, state, words):
+    cloud = Instants(tmp_path, Standing(PULLING, IDENT, 7), *[Standing(state, IDENT)] * 2)
+    [part] = cloud.instant().run().parts
+    assert (part.comment, part.changes, part.complete) == (words, {"released": IDENT}, True)
+    assert cloud.let_go() == [
+        {"folder": "/b", "mounted": False, "uuid": "u", "backup": IDENT,
+         "guest": "web1", "host": "hv1"},
+    ]  # fmt: skip
+    assert cloud.told == [("done", words)]
+
+
+def test_a_guest_that_stands_on_another_backup_stands_on_this_no_more(tmp_path):
+    cloud = Instants(tmp_path, *[Standing(PULLING, "000002-x", 7)] * 2)
+    assert cloud.instant().run().parts[0].changes == {"released": IDENT}
+    assert len(cloud.let_go()) == 1
+
+
+def test_one_that_is_off_is_not_waited_for(tmp_path):
+    cloud = Instants(tmp_path, Standing(OFF, IDENT, 7))
+    [part] = cloud.instant().run().parts
+    assert part.comment == f"web1 is off; 7 % of web1 is on hv1, the rest is in {IDENT}: " + (
+        "virt.start web1 goes on"
+    )
+    assert not part.complete and cloud.let_go() == []
+
+
+def test_one_that_stays_cut_off_is_named_with_why(tmp_path):
+    """What is shown anew is cut off again."""
+    cut = Standing(CUT, IDENT, 7, True, "b1 does not answer")
+    cloud = Instants(
+        tmp_path, cut, cut, backup_reader=BackupReader("pem"), backup_again=cut,
+        backup_show={"ident": IDENT, "guest": "web1", "host": "b1", "port": 1, "definition": "",
+                     "disks": [], "authority": "pem"},
+    )  # fmt: skip
+    [part] = cloud.instant(timeout_s=0).run().parts
+    words = "web1 is cut off from its backup: b1 does not answer, and the guest is paused at a " + (
+        f"block that it cannot read; 7 % of web1 is on hv1, the rest is in {IDENT}"
+    )
+    assert (part.comment, part.complete) == (words, False)
+    assert [one[0] for one in cloud.told] == ["again", "cut"]
+
+
+def test_two_of_one_name_are_told_apart(tmp_path):
+    """The one on hv2 was made when hv1 had been silent for long."""
+    said = {"hv1": errors.OperationFailed("no libvirt"), "hv2": Standing(PULLING, IDENT, 7)}
+    cloud = Instants(tmp_path, *[said] * 2, hosts=("hv1", "hv2"))
+    found = cloud.instant().check().answer()
+    assert found[f"web1 on hv1, {IDENT}"]["comment"] == "hv1: no libvirt" and found["retcode"] == 1
+    assert found[f"web1 on hv2, {IDENT}"]["result"] is True and len(found) == 3
+
+
+def test_a_target_that_tells_no_list_is_named_and_nobody_is_taken_for_standing(tmp_path):
+    cloud = Instants(tmp_path)
+    cloud.says["virt.backup_stands"] = {"web1": "hv1"}
+    [part] = cloud.instant().run().parts
+    assert not part.complete and "b1: it is no list" in part.comment
+
+
+def test_files_that_are_not_shown_or_are_missing_are_named(tmp_path):
+    told = {"name": "a", "kind": "file", "size_bytes": 1, "mode": "0644"}
+    seen = FilesSeen.from_answer(
+        {"ident": IDENT, "guest": "web1", "files": [told], "more": 5,
+         "missing": {"/srv": "it is encrypted"}}, "x",
+    )  # fmt: skip
+    cloud = Cloud(tmp_path, backup_ls=seen)
+    said = files.Look(cloud, files.FilesRequest("web1", "/etc", to="vault"), cloud.report()).run()
+    assert said.comment == (
+        f"/etc of web1 has 6 names in {IDENT}; 1 are shown; /srv is missing: it is encrypted"
+    )
+    assert not said.complete
+
+
+def wish(tmp_path, before=None, **options):
+    cloud = Cloud(tmp_path, backup_wish=before)
+    found = wishes.Wishes(cloud.opts)
+    return cloud, found, found.marked("web1", options)
+
+
+def test_backup_in_the_metadata_and_beside_it_is_a_contradiction(tmp_path):
+    with pytest.raises(errors.InvalidInput, match="guest web1: backup is said twice"):
+        wish(tmp_path, backup={"to": "vault"}, metadata={"backup": "no"})
+    with pytest.raises(errors.NotFound, match="there is no target 'valt' for backups"):
+        wish(tmp_path, backup={"to": "valt"})
+
+
+@pytest.mark.parametrize("before", [7, ["yes"], {"backup": "yes"}, True])
+def test_how_it_was_backed_up_is_a_text_or_nothing(tmp_path, before):
+    cloud, found, _ = wish(tmp_path, before, backup=False)
+    with pytest.raises(errors.BadAnswer, match="hv1: how web1 was backed up is no text"):
+        found(cloud, "web1", "hv1", False)
+
+
+def test_one_that_says_so_already_is_not_changed(tmp_path):
+    cloud, found, options = wish(tmp_path, "no", backup=False, mem=1)
+    assert options == {"mem": 1, "metadata": {"backup": "no"}}
+    assert found(cloud, "web1", "hv1", False) is None
+    assert found(cloud, "web2", "hv1", False) is None
+    assert [told["name"] for _, _, told in cloud.asked] == ["web1"]
+    cloud.says["virt.backup_wish"] = None
+    said = found(cloud, "web1", "hv1", True)
+    assert said.changes == {"backup": {"old": None, "new": "no"}}
+    assert said.comment == "web1 would be backed up in another way: no"
