@@ -5,6 +5,7 @@ with the real one, over a chain of real backups."""
 import contextlib
 import dataclasses
 import importlib.util
+import itertools
 import json
 import multiprocessing
 import os
@@ -27,6 +28,7 @@ from saltvirt.backups import pieces
 from tests.functional.backed_up import MIB, UUID, XML, disk, qemu_img, told
 
 SIZE = 16 * MIB
+ANOTHER = UUID.replace("b7", "a7")
 IDENTS = ("000001-20261123T155220Z-00000000", "000002-20261123T165220Z-00000000")
 PATH = os.environ["PATH"]
 
@@ -57,7 +59,7 @@ def said(words):
     if command == "inspect-os":
         return os.environ.get("ROOTS", "").encode()
     if command == "inspect-get-mountpoints":
-        return b"/: /dev/sda1\\n/home: /dev/sdz1\\n"
+        return os.environ.get("MOUNTS", "/: /dev/sda1\\n/home: /dev/sdz1\\n").encode()
     if command == "mount-ro":
         if words[1] == "/dev/sdz1":
             raise OSError("no such device")
@@ -108,10 +110,10 @@ for line in sys.stdin.buffer:
 """
 
 
-def backed_up(target, number, raw, parent=None):
+def backed_up(target, number, raw, parent=None, uuid=UUID):
     """A backup of what is in a raw file."""
     ident = IDENTS[number]
-    with target.making(UUID, ident) as new:
+    with target.making(uuid, ident) as new:
         taken = disk(ident, parent)
         below = ["-B", taken.backing[0], "-F", taken.backing[1]] if parent else []
         qemu_img("convert", "-O", "qcow2", *below, str(raw), new.disk_path("vda"))
@@ -286,6 +288,70 @@ def test_dest_is_where_nothing_is_and_the_folder_is_ours(fish, target, tmp_path)
         with pytest.raises((errors.InvalidInput, errors.AlreadyExists), match=words):
             got(target, dest=dest)
     assert sorted(os.listdir(room)) == ["a", "link"]
+
+
+@pytest.mark.parametrize(("what", "words"), [("gone", "No such file"), ("a link", "Not a dir|Too")])
+def test_a_folder_that_is_another_by_the_time_the_file_is_read(fish, target, tmp_path, what, words):
+    """The appliance takes its time."""
+    room = tmp_path / "room"
+    room.mkdir(mode=0o700)
+
+    def meanwhile(_done):
+        if not (tmp_path / "elsewhere").exists():
+            room.rename(tmp_path / "elsewhere")
+            if what == "a link":
+                room.symlink_to("elsewhere")
+
+    with pytest.raises(errors.OperationFailed, match=f"^{room}: ({words})"):
+        files.get(target, Wanted("web1", "latest", "/empty"), f"{room}/a", MIB, False, meanwhile)
+    assert os.listdir(tmp_path / "elsewhere") == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="no such folder is another's to write to")
+def test_where_no_file_can_be_without_a_name_it_is_said_what_to_do():
+    place = files._Place("/proc", ["a"])
+    refused = pytest.raises(errors.Unsupported, match="/proc has no files without a name: give de")
+    with refused, place.writing("/etc/fstab", MIB, lambda done: None):
+        pytest.fail("it is written")
+
+
+def test_how_far_it_is_is_told_and_the_room_is_looked_at_again(fish, target, state, monkeypatch):
+    fish.setenv("LIE", "endless")
+    monkeypatch.setattr(files, "_LOOKS_BYTES", 4 * MIB)
+    told = []
+
+    def tell(done):
+        told.append(done)
+        if done > 8 * MIB:  # somebody else writes there, too
+            monkeypatch.setattr(files, "KEEPS_FREE_BYTES", 2**60)
+
+    with pytest.raises(errors.OperationFailed, match="are free where it would be written"):
+        files.get(target, Wanted("web1", "latest", "/empty"), None, 64 * MIB, False, tell)
+    told = [one for one in told if one]
+    steps = [after - before for before, after in itertools.pairwise([0, *told])]
+    assert len(steps) >= 2 and all(4 * MIB < one < 5 * MIB for one in steps)
+    assert left(state) == []
+
+
+def test_two_guests_of_one_name_are_told_apart_by_their_uuids(fish, target, tmp_path):
+    """One that was removed and made anew."""
+    backed_up(target, 0, tmp_path / "empty.raw", uuid=ANOTHER)
+    words = f"several guests were called web1: give one of {', '.join(sorted([UUID, ANOTHER]))}"
+    with pytest.raises(errors.InvalidInput, match=words):
+        looked(target)
+    assert files.look(target, Wanted(ANOTHER, "1", "/"), lambda done: None).guest == "web1"
+
+
+def test_without_the_systems_own_file_system_nothing_is_told(fish, target, state):
+    """One of its others that cannot be mounted is named, and the rest is told."""
+    fish.setenv("SYSTEMS", "/dev/sda1: ext4\n/dev/sda2: xfs\n")
+    fish.setenv("ROOTS", "/dev/sdz1\n")
+    fish.setenv("MOUNTS", "/: /dev/sdz1\n/home: /dev/sda1\n")
+    with pytest.raises(
+        errors.OperationFailed, match=f"the files of {IDENTS[1]} cannot be read: .*no "
+    ):
+        looked(target)
+    assert left(state) == []
 
 
 def test_two_of_one_dest_at_once_overwrite_nothing(fish, target, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Backups that are encrypted at their target, with a key that is a file of that machine alone."""
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
@@ -18,7 +19,7 @@ from saltvirt.backuphost import daemon, files, keep, keyfile, layers, pull, read
 from saltvirt.backups.answers import ServedDisk, Serving
 from saltvirt.backups.retention import Retention
 from saltvirt.images import tools
-from tests.functional.backed_up import MIB, UUID, XML, qemu_img
+from tests.functional.backed_up import MIB, UUID, XML, disk, qemu_img, told
 from tests.functional.pulled import HAS_LIBNBD, HOST, SIZE, Pulled
 from tests.tools import docs
 
@@ -205,6 +206,32 @@ def test_another_key_is_said_and_makes_no_backup_a_bad_one(chain, keys, tmp_path
     assert [one.trouble is None for one in read_back(guest)] == [True, True, True, False]
     (keys / "vault.key").unlink()
     assert all("is brought back" in one.trouble for one in read_back(guest))
+
+
+def test_one_that_is_not_encrypted_stands_on_none_that_is(chain):
+    """Whatever a hypervisor says: it could be read by nobody."""
+    guest, made = chain
+    ident = guest.plan().ident
+    taken = dataclasses.replace(disk(ident, made[-1]), size_bytes=SIZE)
+    words = f"would stand on {made[-1]}, which is encrypted by vault.*, what stands on it by none"
+    refused = pytest.raises(errors.BadAnswer, match=words)
+    with refused, guest.target.making(UUID, ident) as new, new.pieces("vda"):
+        below = ["-u", "-b", taken.backing[0], "-F", taken.backing[1]]
+        qemu_img("create", "-q", "-f", "qcow2", *below, new.disk_path("vda"), str(SIZE))
+        new.finish(told([taken]), XML)
+    assert guest.target.stock(UUID).good == made
+
+
+def test_to_libguestfs_it_is_shown_without_its_key_and_only_meanwhile(chain, tmp_path):
+    guest, made = chain
+    [found] = [one for one in guest.target.stock(UUID).records if one.ident == made[-1]]
+    (tmp_path / "scratch").mkdir()
+    with files._disks(guest.target, found, str(tmp_path / "scratch")) as [added]:
+        assert (added.path, added.format, added.read_only) == ("vda", "raw", True)
+        url = f"nbd+unix:///vda?socket={added.socket}"
+        qemu_img("convert", "-f", "raw", "-O", "raw", url, str(tmp_path / "raw"))
+        assert (tmp_path / "raw").read_bytes() == guest.images[made[-1]]
+    assert subprocess.run(["qemu-img", "info", url], capture_output=True, check=False).returncode
 
 
 def test_a_target_that_is_encrypted_from_now_on_and_no_longer(guest):

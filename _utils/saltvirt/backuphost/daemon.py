@@ -16,7 +16,7 @@ from saltvirt import errors
 from saltvirt.images import tools
 
 _PROGRAM = "qemu-storage-daemon"
-_STARTS_S = 20
+_STARTS_S, _ENDS_S = 20, 10
 # a guest that waits for longer for a block complains; it is paused then
 RECONNECTS_S = 30
 
@@ -55,7 +55,7 @@ class Server:
         """Ends it; nothing is served any more."""
         self._process.terminate()
         try:
-            self._process.wait(timeout=10)
+            self._process.wait(timeout=_ENDS_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

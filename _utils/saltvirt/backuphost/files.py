@@ -287,7 +287,9 @@ class _Place:
     def writing(self, path: str, most_bytes: int, tell: Tell) -> Iterator[_Out]:
         """A file for root alone, which has a name when the block has ended well, and no name
         before: whoever is killed leaves nothing."""
-        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        how = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        with self._told():
+            folder = os.open(self.folder, how)
         try:
             with self._told():
                 fd = os.open(".", os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o600, dir_fd=folder)
