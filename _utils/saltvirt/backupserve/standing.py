@@ -150,8 +150,8 @@ class Keeper:
     def keep(self) -> None:
         """Until the guest stands on nothing, or is gone, or this is ended by a signal."""
         while not self.signalled:
-            # libvirt is being restarted; QEMU goes on
-            with contextlib.suppress(libvirt.libvirtError, errors.VirtError):
+            # libvirt is being restarted, or /run is full; QEMU goes on
+            with contextlib.suppress(libvirt.libvirtError, errors.VirtError, OSError):
                 self._lives()
                 with self._libvirt() as conn:
                     if self._is_over(conn):

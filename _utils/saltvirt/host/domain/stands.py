@@ -7,8 +7,10 @@ import contextlib
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import IO
 from urllib.parse import quote
 
 from saltvirt import errors, places
@@ -16,6 +18,8 @@ from saltvirt.host import own_files
 from saltvirt.wire import Fact
 
 FOLDER = f"{places.STATE}/stands"
+# who asks whether there is one has its lock for a moment, too
+_LOOKED_S = 1
 # what neither moves such a guest nor reads its disks as if they were whole
 ALLOWED = frozenset({
     "virt.start", "virt.shutdown", "virt.stop", "virt.pause", "virt.resume", "virt.reboot",
@@ -93,16 +97,24 @@ def kept(name: str) -> Iterator[None]:
     """For the block this process keeps the backup shown here. Raises OperationFailed where another
     one does."""
     with open(_lock(name), "a+", encoding="ascii") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as exc:
-            raise errors.OperationFailed(
-                f"another process keeps the backup shown on which {name} stands"
-            ) from exc
+        _take(file, name)
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
         yield
+
+
+def _take(file: IO[str], name: str) -> None:
+    until = time.monotonic() + _LOOKED_S
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            if time.monotonic() > until:
+                raise errors.OperationFailed(
+                    f"another process keeps the backup shown on which {name} stands"
+                ) from exc
+        time.sleep(0.05)
 
 
 def keeper(name: str) -> int | None:

@@ -1,0 +1,291 @@
+"""What a host keeps of guests that stand on a backup, and who shows it to them: real files, locks
+and processes, guests of libvirt's test driver."""
+
+import fcntl
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.backups.answers import ShownBackup
+from saltvirt.backups.stands import CUT, GONE, OFF, WHOLE
+from saltvirt.backupserve import instant, standing
+from saltvirt.host.domain import guest_lock, stands
+from saltvirt.host.domain.stands import Stood
+from saltvirt.host.provision import guest_builder
+
+UUID, OTHER = "b7d1f0a2-52a3-4c0e-9d53-0f8f6e1f4d11", "c8d1f0a2-52a3-4c0e-9d53-0f8f6e1f4d11"
+IDENT = "000001-20261126T160000Z-0123abcd"
+STOOD = Stood("web1", UUID, IDENT, "b1", 1, "", ("vda",))
+BELOW = """<backingStore type='network'><format type='raw'/>
+<source protocol='nbd' name='vda'><host transport='unix' socket='{}'/></source>
+<backingStore/></backingStore>"""
+WEB1 = """<domain type='test'><name>web1</name><uuid>{}</uuid><memory>1024</memory>
+<os><type>hvm</type></os><devices><disk type='file' device='disk'>
+<driver name='qemu' type='qcow2'/><source file='/x/web1.qcow2'/>{}<target dev='vda'/></disk>
+</devices></domain>"""
+# holds the lock as the process does that shows a backup; to SIGTERM it is deaf
+DEAF = """import fcntl, os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+file = open(sys.argv[1], "a+")
+fcntl.flock(file, fcntl.LOCK_EX)
+file.write(str(os.getpid()))
+file.flush()
+print("it has it", flush=True)
+time.sleep(100)
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(stands, "FOLDER", str(tmp_path / "stands"))
+    monkeypatch.setattr(stands, "_LOOKED_S", 0.3)
+    monkeypatch.setattr(standing, "_LOOK_S", 0.02)
+    return tmp_path
+
+
+def defined(conn, stands_on_it=True, uuid=UUID):
+    below = BELOW.format(standing.socket_of("web1")) if stands_on_it else ""
+    return conn.defineXML(WEB1.format(uuid, below))
+
+
+def asked(folder):
+    return standing.KeepRequest(
+        "web1", "test:///default", None, None, str(folder / "locks"), "a certificate", "a key"
+    )
+
+
+@pytest.mark.parametrize("holds", [
+    b"", b"{", b"[]", b'{"guest": "web1"}', b"\xff", b"[" * 100_000, None,
+], ids=["empty", "half", "a list", "too little", "no text", "deep", "a folder"])  # fmt: skip
+def test_what_is_damaged_is_named_and_lets_nothing_be_done(holds):
+    stands.put(STOOD)
+    path = stands._path("web1")
+    os.unlink(path)
+    if holds is None:
+        os.mkdir(path)
+    else:
+        with open(path, "wb") as file:
+            file.write(holds)
+    for ask in (
+        lambda: stands.of("web1"), lambda: [*stands.every()], lambda: stands.may_start("web1"),
+        lambda: stands.refuse("virt.migrate to hv2", "web1"),
+    ):  # fmt: skip
+        with pytest.raises(errors.OperationFailed, match=r"cannot be read.*put it right"):
+            ask()
+    stands.refuse("virt.start", "web1")
+    stands.refuse("virt.migrate to hv2", "web2")
+
+
+def test_what_is_put_down_is_there_until_it_is_forgotten():
+    assert [*stands.every()] == [] and stands.of("web1") is None
+    stands.put(STOOD)
+    stands.put(Stood("a/b", OTHER, IDENT, "b1", 1, "", ()))
+    assert sorted(one.guest for one in stands.every()) == ["a/b", "web1"]
+    assert stands.of("web1") == STOOD
+    with pytest.raises(errors.Refused, match=r"no virt\.clone before all its blocks are here"):
+        stands.refuse("virt.clone", "web1")
+    for _ in range(2):
+        stands.forget("web1")
+    stands.refuse("virt.clone", "web1")
+
+
+def test_one_process_keeps_it_shown():
+    assert stands.keeper("web1") is None
+    with stands.kept("web1"):
+        assert stands.keeper("web1") == os.getpid()
+        refused = pytest.raises(errors.OperationFailed, match="another process keeps the backup")
+        with refused, stands.kept("web1"):
+            pass
+    assert stands.keeper("web1") is None, "what it wrote there says nothing without its lock"
+
+
+@pytest.mark.parametrize("text", ["", "none", "0"])
+def test_one_that_has_not_said_yet_who_it_is_cannot_be_named(text):
+    with open(stands._lock("web1"), "a+", encoding="ascii") as file:
+        file.write(text)
+        file.flush()
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert stands.keeper("web1") is None
+
+
+def test_who_looks_at_this_moment_keeps_nobody_from_it(monkeypatch):
+    monkeypatch.setattr(stands, "_LOOKED_S", 30)
+    with open(stands._lock("web1"), "a+", encoding="ascii") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        threading.Timer(0.1, fcntl.flock, (file, fcntl.LOCK_UN)).start()
+        with stands.kept("web1"):
+            assert stands.keeper("web1") == os.getpid()
+
+
+def test_one_that_hears_no_signal_is_killed(monkeypatch):
+    monkeypatch.setattr(instant, "_ENDS_S", 0.2)
+    argv = [sys.executable, "-c", DEAF, stands._lock("web1")]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline()
+        reaps = threading.Thread(target=process.wait)
+        reaps.start()
+        instant.end_keeper("web1")
+        reaps.join()
+        assert process.returncode == -9
+
+
+def test_one_that_cannot_be_ended_is_named(monkeypatch):
+    """Its lock is held by another one than it says."""
+    monkeypatch.setattr(instant, "_ENDS_S", 0.1)
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    with stands.kept("web1"), open(stands._lock("web1"), "w", encoding="ascii") as file:
+        file.write(str(process.pid))
+        file.flush()
+        with pytest.raises(errors.OperationFailed, match=f"process {process.pid} does not end"):
+            instant.end_keeper("web1")
+
+
+def test_what_stands_on_nothing_any_more_is_forgotten(conn):
+    stands.put(STOOD)
+    defined(conn, stands_on_it=False)
+    assert instant.look(conn, "web1").state == WHOLE
+    assert stands.of("web1") is None
+    assert instant.look(conn, "web1").ident is None
+
+
+@pytest.mark.parametrize("uuid", [None, OTHER])
+def test_of_one_that_is_gone_nothing_is_kept_once_nobody_shows_it(conn, uuid):
+    stands.put(STOOD)
+    if uuid:
+        defined(conn, uuid=uuid)
+    with stands.kept("web1"):
+        assert instant.look(conn, "web1").state == GONE and stands.of("web1")
+    found = instant.look(conn, "web1")
+    assert (found.state, found.ident) == (GONE, IDENT) and stands.of("web1") is None
+
+
+def test_how_far_is_one_that_is_off_and_one_of_which_nothing_is_known(conn):
+    defined(conn)
+    found = instant.look(conn, "web1")
+    assert (found.state, found.ident) == (CUT, None) and "of it is gone" in found.why
+    stands.put(STOOD)
+    found = instant.look(conn, "web1")
+    assert (found.state, found.percent, found.disks) == (OFF, 0, {"vda": 0})
+    assert found.why == "the process that showed it here is gone"
+    with stands.kept("web1"):
+        assert instant.look(conn, "web1").why is None
+
+
+def test_another_backup_than_it_stands_on_is_not_shown_to_a_guest(conn, folder):
+    how = instant.How("", asked(folder))
+    shown = ShownBackup("000002-x", "web1", "b1", 1, "<domain/>", (), "")
+    with pytest.raises(errors.NotFound, match="web1 stands on no backup here"):
+        instant.again(conn, how, "web1", shown)
+    stands.put(STOOD)
+    with pytest.raises(errors.BadAnswer, match=f"web1 stands on {IDENT}, shown is 000002-x"):
+        instant.again(conn, how, "web1", shown)
+    assert stands.of("web1") == STOOD
+
+
+def test_one_that_stands_on_a_backup_is_not_restored_once_more(conn):
+    stands.put(STOOD)
+    shown = ShownBackup(IDENT, "web1", "b1", 1, "<domain/>", (), "")
+    request = guest_builder.GuestRequest("web1")
+    one = instant.Instant(conn, request, SimpleNamespace(), shown, "", True)
+    with pytest.raises(errors.Refused, match="stands on a backup already"):
+        one.check()
+
+
+def run(monkeypatch, capsys, request):
+    """The program, in this process: (its exit code, what it says)."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(request.to_answer())))
+    monkeypatch.setattr(standing.signal, "signal", lambda *_: None)
+    return standing.main([]), json.loads(capsys.readouterr().out)
+
+
+def test_the_program_says_why_it_shows_nothing(conn, folder, monkeypatch, capsys):
+    code, said = run(monkeypatch, capsys, asked(folder))
+    assert (code, said) == (1, {"error": "web1 stands on no backup"})
+    with stands.kept("web1"):
+        code, said = run(monkeypatch, capsys, asked(folder))
+    assert code == 1 and "another process keeps" in said["error"]
+    assert stands.keeper("web1") is None
+
+
+def test_as_whom_qemu_runs(conn):
+    assert standing._qemu(conn) == (os.geteuid(), os.getegid()), "this driver does not say"
+    models = "".join(
+        f"<secmodel><model>{model}</model><baselabel type='kvm'>{label}</baselabel></secmodel>"
+        for model, label in (("apparmor", "1:2"), ("dac", "+64055:+108"))
+    )
+    told = f"<capabilities><host>{models}</host></capabilities>"
+    assert standing._qemu(SimpleNamespace(getCapabilities=lambda: told)) == (64055, 108)
+
+
+class Dead:
+    """A server that has died."""
+
+    lives = False
+
+    def __init__(self):
+        self.ended = threading.Event()
+
+    def end(self):
+        self.ended.set()
+
+
+def test_what_cannot_be_begun_again_now_is_tried_again(conn, folder, monkeypatch):
+    """/run was full, say: the guest waits, and goes on by itself."""
+    stands.put(STOOD)
+    defined(conn)
+    begun = []
+    (folder / "full").write_text("")
+    monkeypatch.setattr(standing, "SOCKETS", str(folder / "full" / "sockets"))
+    monkeypatch.setattr(standing, "_AGAIN_S", 0)
+    kept = standing.Keeper(asked(folder))
+    kept._server = dead = Dead()
+    begin = kept.begin
+    kept.begin = lambda: begun.append(1) or begin()
+    thread = threading.Thread(target=kept.keep)
+    thread.start()
+    until(lambda: len(begun) > 3 or not thread.is_alive())
+    assert thread.is_alive() and not dead.ended.is_set()
+    kept.begin = lambda: None
+    (folder / "full").unlink()
+    kept.signalled = True
+    thread.join(30)
+    assert dead.ended.is_set() and stands.of("web1") == STOOD
+
+
+def until(ready):
+    end = time.monotonic() + 60
+    while not ready() and time.monotonic() < end:
+        time.sleep(0.02)
+
+
+def test_of_a_guest_that_is_gone_it_ends_and_nothing_is_kept(conn, folder, monkeypatch):
+    monkeypatch.setattr(standing, "SOCKETS", str(folder))
+    stands.put(STOOD)
+    kept = standing.Keeper(asked(folder))
+    kept.keep()
+    assert stands.of("web1") is None
+
+
+def test_one_that_stands_on_nothing_does_at_an_error_what_it_did_before(conn, folder, monkeypatch):
+    monkeypatch.setattr(standing, "SOCKETS", str(folder))
+    stands.put(Stood("web1", UUID, IDENT, "b1", 1, "", ("vda",), None, {"vda": ("report", "")}))
+    stops = "type='qcow2' error_policy='stop' rerror_policy='stop'"
+    conn.defineXML(WEB1.format(UUID, "").replace("type='qcow2'", stops))
+    standing.Keeper(asked(folder)).keep()
+    text = conn.lookupByName("web1").XMLDesc(0)
+    assert "error_policy='report'" in text and "stop" not in text
+    assert stands.of("web1") is None
+    with guest_lock.held(str(folder / "locks"), "virt.clone", "web1"):
+        pass
