@@ -1,6 +1,7 @@
 """The engine as it runs, in real time: real TLS, real files, a real program as the fence; the pure
 agents in place of hosts."""
 
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -204,6 +205,55 @@ def test_a_damaged_half_is_made_anew(tmp_path, name):
     path.write_text("damaged")
     found = credentials.ensure(opts, "salt")
     assert tls.to_connect(found)
+
+
+@pytest.mark.parametrize("foreign, why", (
+    (("clientkey.pem",), "its key is another one's"),
+    (("clientkey.pem", "clientcert.pem"), "it is of another authority"),
+), ids=("key", "both"))  # fmt: skip
+def test_what_is_another_clouds_is_made_anew(tmp_path, caplog, foreign, why):
+    caplog.set_level("INFO")
+    own, other = (
+        {"pki_dir": str(tmp_path / name), "virt": {"hosts": "hv*"}} for name in ("own", "other")
+    )
+    for opts in (own, other):
+        Path(opts["pki_dir"]).mkdir()
+        credentials.ensure(opts, "salt")
+    for name in foreign:
+        shutil.copy(tmp_path / "other/virt-ha" / name, tmp_path / "own/virt-ha" / name)
+    found = credentials.ensure(own, "salt")
+    assert why in caplog.text and tls.to_connect(found)
+    before = Path(found.client.certificate).read_bytes()
+    credentials.ensure(own, "salt")
+    assert Path(found.client.certificate).read_bytes() == before
+
+
+def test_it_knows_whom_the_cloud_has_revoked(tmp_path):
+    opts = {"pki_dir": str(tmp_path), "virt": {"hosts": "hv*"}}
+    found = credentials.ensure(opts, "salt")
+    store = Store(opts["pki_dir"])
+    assert not Path(found.revoked).exists()
+    store.path("crl.pem").write_bytes(b"whom")
+    credentials.ensure(opts, "salt")
+    assert Path(found.revoked).read_bytes() == b"whom"
+
+
+def test_a_certificate_that_cannot_be_renewed_is_named_and_tried_again(
+    tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(serve, "RENEW_S", 0.01)
+    opts = {"pki_dir": str(tmp_path / "pki"), "virt": {"hosts": "hv*"}}
+    (tmp_path / "pki").write_text("no folder")
+    own, stop = config.HaConfig("salt", ("salt",), {}), threading.Event()
+    thread = threading.Thread(target=serve._renewing, args=(opts, own, stop), daemon=True)
+    thread.start()
+    until(lambda: "the certificate of this master for high availability: " in caplog.text, "words")
+    (tmp_path / "pki").unlink()
+    (tmp_path / "pki").mkdir()
+    until((tmp_path / "pki/virt-ha/clientcert.pem").exists, "it is made")
+    stop.set()
+    thread.join(10)
+    assert not thread.is_alive()
 
 
 def test_settings_that_are_wrong_begin_nothing(tmp_path):

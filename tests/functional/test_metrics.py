@@ -1,11 +1,14 @@
 """The exporter as it runs: over HTTP and TLS, of a libvirtd of our own."""
 
 import contextlib
+import gc
 import gzip
 import json
+import os
 import re
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 import threading
@@ -20,7 +23,7 @@ pytest.importorskip("prometheus_client")
 
 from saltvirt import errors, settings
 from saltvirt.metrics import family
-from saltvirt.metricserve import server, source
+from saltvirt.metricserve import options, serve, server, source
 from saltvirt.metricserve.look import Look
 from saltvirt.metricshost import read
 from saltvirt.metricshost.serve import Host
@@ -251,6 +254,79 @@ def test_an_address_that_is_taken_is_one_line():
     assert "\n" not in str(exc.value)
     with pytest.raises(errors.OperationFailed, match="TLS by /none and /none"):
         server.Exporter("127.0.0.1", 0, list, ("/none", "/none"))
+
+
+def test_who_goes_away_is_no_error_and_a_fault_of_its_own_is(caplog):
+    caplog.set_level("DEBUG")
+    answers = [many(), broken(), iter(NUMBERS)]
+    with served() as one:
+        one.read = lambda: answers.pop(0)
+        with socket.create_connection(("127.0.0.1", one.server_address[1])) as gone:
+            gone.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            assert gone.recv(1)
+            gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        until(lambda: "Error" in caplog.text, "the line")
+        assert {record.levelname for record in caplog.records} == {"DEBUG"}
+        found = get(one, Accept="application/openmetrics-text").read()
+        assert b"# EOF" not in found, "who reads it is not told that it is whole"
+        until(lambda: "ValueError: broken" in caplog.text, "the line")
+        assert [record.levelname for record in caplog.records].count("ERROR") == 1
+        assert b"saltvirt_n" in get(one).read()
+
+
+def many():
+    for number in range(10**6):
+        yield family.one(f"n{number}", "A number.", {}, 1)
+
+
+def broken():
+    raise ValueError("broken")
+    yield
+
+
+def test_it_serves_until_it_is_stopped():
+    stop, look = threading.Event(), Look(lambda: list(NUMBERS), 60, "room")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    asked = options.checked("127.0.0.1", port, False, 60)
+    running = threading.Thread(
+        target=serve.run, args=(asked, {"host": "hv1"}, (lambda: iter(()), {"room": look}), stop)
+    )
+    running.start()
+    url = f"http://127.0.0.1:{port}/metrics"
+
+    def said():
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=30) as answer:
+            return b"saltvirt_n{" in answer.read()
+
+    until(said, "the metrics")
+    stop.set()
+    running.join(60)
+    gc.unfreeze()
+    assert not running.is_alive()
+    with pytest.raises(OSError):
+        urllib.request.urlopen(url, timeout=30)
+
+
+def test_what_an_image_takes_that_is_gone_is_nothing(tmp_path):
+    image = tmp_path / "image"
+    image.write_bytes(b"x" * 8192)
+    assert read._taken(str(image)) == image.stat().st_blocks * 512 > 0
+    image.unlink()
+    assert read._taken(str(image)) == 0
+
+
+def test_without_the_client_library_the_engine_is_not_there_and_says_why():
+    code = (
+        "import runpy, sys; sys.modules['prometheus_client'] = None;"
+        "print(runpy.run_path('_engines/virt_exporter.py')['__virtual__']())"
+    )
+    path = os.pathsep.join(["_utils", os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, env={**os.environ, "PYTHONPATH": path},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.startswith("(False, ") and "pip install prometheus-client" in done.stdout
 
 
 def certificate(folder, name):

@@ -109,6 +109,13 @@ def test_what_cannot_be_run(argv, stdin):
         asked.checked(asked.Command(argv), stdin)
 
 
+def test_what_a_master_tells_of_an_environment_is_looked_at_again():
+    for wrong in ("A", "=1", ""):
+        with pytest.raises(errors.InvalidInput, match="env must be a dict"):
+            asked.checked(asked.Command(("a",), (wrong,)), b"")
+    asked.checked(asked.Command(("a",), ("A=", "B=1=2")), b"")
+
+
 def test_an_environment_is_whole():
     assert asked.variables(None) is None
     path, *_ = [one for one in asked.variables({"A": 1}) if one.startswith("PATH=")]
@@ -158,3 +165,9 @@ def test_more_than_allowed_is_not_copied():
     with pytest.raises(errors.InvalidInput, match="most= allows more"):
         asked.copied(lambda: pieces.pop(0), taken.append, 4, "/x")
     assert taken == [b"12", b"34"]
+
+
+def test_as_much_as_is_allowed_is_copied_and_told():
+    pieces, taken, told = [b"12", b"34", b""], [], []
+    assert asked.copied(lambda: pieces.pop(0), taken.append, 4, "/x", told.append) == 4
+    assert (taken, told) == ([b"12", b"34"], [2, 4])

@@ -169,6 +169,54 @@ def _conditions():
     return [line for line in table.splitlines() if line.startswith("| `")]
 
 
+def test_hosts_come_and_go_one_by_one_so_that_any_two_majorities_meet():
+    few, many = ("h1", "h2", "h3"), ("h1", "h3", "h4", "h5", "h6")
+    for members, wanted in ((few, many), (many, few), ((), few), (few, ("h4",)), (few, ())):
+        for _ in range(10):
+            after = decide._one_changed(members, wanted)
+            assert len(set(after) ^ set(members)) == (set(members) != set(wanted))
+            members = after
+        assert set(members) == set(wanted)
+
+
+@pytest.mark.parametrize("armed, row", [(True, "is_left"), (False, None)])
+def test_a_guest_is_taken_from_a_host_that_shuts_down_only_while_it_is_armed(armed, row):
+    case = _case(False, RUNS)
+    there = {"web1": facts.GuestThere(4, facts.RUNNING)}
+    going = facts.Beat("h3", 1, 2, guests=there, phase=facts.LEAVING)
+    case.view.beats["h3"] = facts.ArrivedBeat(going, 1000)
+    case.registry = replace(case.registry, armed=armed)
+    found = case.next()
+    assert (found.when if found else None) == row
+
+
+def _led(stored, own=0, told=(), granting=("h1", "h2")):
+    """A master that asked for the lead in term 5 and was heard by some, as it is after that. stored,
+    told: which version of the registry these hosts keep, and which they send along."""
+    beats = {
+        host: facts.ArrivedBeat(facts.Beat(
+            host, 1, 1, term=5, leader="m", claim=1, stored=stored, stored_term=4,
+            registry=Registry(4, told[0]) if told else None,
+        ), 100) for host in granting
+    }  # fmt: skip
+    seen = view.View(("m",), ("h1", "h2", "h3"), beats)
+    kept = view.MasterKept(5, Registry(4, own, members=("h1", "h2", "h3")))
+    state = replace(view.begun("m", kept, 99), seq=1, asked_s={1: 99.5})
+    return lead.led(state, seen, 100)
+
+
+@pytest.mark.parametrize("stored, own, told, version", [
+    (7, 7, (), 8), (7, 3, (7,), 8), (7, 3, (6,), None), (7, 3, (), None), (3, 7, (), 8),
+])  # fmt: skip
+def test_a_new_leader_waits_for_the_last_registry_that_may_have_been_acted_by(
+    stored, own, told, version
+):
+    """A host tells that it keeps a newer one before it has sent it along."""
+    found = _led(stored, own, told)
+    assert found.leading_s == 100
+    assert (found.kept.registry.version if found.ready else None) == version
+
+
 BACK = {"h1": 3, "h2": 2, "h3": 1}
 
 

@@ -586,3 +586,37 @@ class _Polled:
 
     def poll(self, most_ms):
         self.seen.append(most_ms)
+
+
+def test_one_without_a_certificate_to_show_takes_nobody_and_says_why(end, ca, lines):
+    known = ca.credentials("hv1")
+    one = end("hv1", tls.Credentials(known.ca, known.client))
+    port = one.listen()
+    with socket.create_connection(("127.0.0.1", port), 2) as stranger:
+        assert ended(stranger)
+    until(lambda: any("no certificate of purpose server" in one for one in lines()), "the line")
+
+
+def test_a_port_that_takes_nobody_for_a_while_is_named_and_tried_again(end, lines):
+    """As where there are too many open files."""
+    one, two = end("hv1"), end("hv2")
+    with socket.socket() as port:
+        port.bind(("127.0.0.1", 0))
+        port.setblocking(False)
+        one.talk._begin(talk._accept(one.talk, port, {"hv2": frames.OF_MEMBERS}))
+        until(lambda: any("the listening port" in one for one in lines()), "the line")
+        port.listen()
+        two.talk.call("hv1", *port.getsockname())
+        two.talk.tell("hv1", beat("hv2", seq=7))
+        until(lambda: one.heard, "the beat")
+        one.talk.close()
+
+
+def test_who_is_turned_away_again_and_again_is_named_once_until_many_others_were(
+    lines, monkeypatch
+):
+    monkeypatch.setattr(talk._Complained, "MOST", 2)
+    one = talk._Complained()
+    for who in ("a", "a", "b", "a", "c", "a", "c"):
+        one.say(who, "no certificate")
+    assert [line.split()[2].rstrip(":") for line in lines()] == ["a", "b", "c", "a"]

@@ -18,6 +18,7 @@ from saltvirt.metricserve import options, source, text
 from saltvirt.metricserve.look import Fresh, Look
 from saltvirt.placement.facts import Arriving, Folder, Guest, Inventory, Pool, Store, host_of
 from saltvirt.placement.policy import PlacementPolicy
+from tests.clock import until
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 GIB = 1024**3
@@ -252,6 +253,34 @@ def test_after_it_hung_it_is_asked_again():
     first.set()
     fresh.within_s = 60
     fresh()
+
+
+def test_a_fault_of_its_own_is_told_to_who_asks_and_the_next_one_is_answered(caplog):
+    answers = [ValueError("broken"), errors.ConnectionFailed("libvirt is away"), None]
+
+    def read():
+        if answers[0]:
+            raise answers.pop(0)
+        return 7
+
+    fresh = Fresh(read, 60)
+    with pytest.raises(errors.OperationFailed, match=r"internal error: ValueError\('broken'\)"):
+        fresh()
+    assert "Traceback" in caplog.text
+    until(lambda: fresh._under_way is None, "its end")
+    with pytest.raises(errors.ConnectionFailed, match="libvirt is away"):
+        fresh()
+    until(lambda: fresh._under_way is None, "its end")
+    assert fresh() == 7
+
+
+def test_it_looks_again_and_again_until_it_is_stopped():
+    stop, seen_ = threading.Event(), []
+    Look(lambda: seen_.append(threading.current_thread()), 0.001, "room").begin(stop)
+    until(lambda: len(seen_) > 2, "looks")
+    stop.set()
+    seen_[0].join(10)
+    assert not seen_[0].is_alive() and len(set(seen_)) == 1
 
 
 def test_nothing_old_stands_in_for_what_cannot_be_read(caplog):

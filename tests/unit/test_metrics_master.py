@@ -1,6 +1,13 @@
 """What a master makes of the words of its own verbs."""
 
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
 from saltvirt.metricsmaster import read
+from saltvirt.placement.facts import Host, Store
+from saltvirt.placement.policy import PlacementPolicy
 
 STATUS = {
     "configured": True, "armed": False, "problems": ["hv2 is fencing"],
@@ -46,3 +53,49 @@ def test_backups():
     assert found["backup_stored_bytes", ("target", "vault")] == 80
     assert found["backup_target_answers", ("target", "vault")] == 1
     assert found["backup_target_answers", ("target", "far")] == 0
+
+
+def test_a_verb_that_fails_is_named_with_its_line():
+    failed = {"virt": {"result": False, "comment": "virt:ha:members must be a dict"}, "retcode": 1}
+    functions = {"virt.ha_status": lambda: {"data": failed}}
+    with pytest.raises(errors.OperationFailed, match=r"^virt\.ha_status: virt:ha:members must be"):
+        read._said(functions, "virt.ha_status")
+    asked = {"virt.certs": lambda **asked: {"data": {"virt": {"comment": "no verb's"}, **asked}}}
+    assert read._said(asked, "virt.certs", ask=False)["ask"] is False
+
+
+def test_what_is_read_is_what_is_configured():
+    assert set(read.reads({}, {})) == {"hosts", "authorities"}
+    targets = {"virt": {"backup": {"targets": {"vault": {"host": "hv1", "path": "/srv"}}}}}
+    found = read.reads(targets, {"virt.ha_status": lambda: {"data": {"ha": STATUS}},
+                                 "virt.backups": lambda: {"data": {"vault": []}}})  # fmt: skip
+    assert set(found) == {"hosts", "authorities", "ha", "backups"}
+    assert samples(found["ha"]())["ha_armed",] == 0
+    assert samples(found["backups"]())["backup_target_answers", ("target", "vault")] == 1
+
+
+def test_authorities():
+    certs = {"certificates": {"CA": {
+        "libvirt": {"not_after": "2027-01-01T00:00:00Z"}, "vnc": {"problem": "it is damaged"},
+        "spice": {"not_after": "never"},
+    }}}  # fmt: skip
+    found = samples(read.of_authorities(certs))
+    assert found == {
+        ("authority_up", ("authority", "libvirt")): 1, ("authority_up", ("authority", "vnc")): 0,
+        ("authority_up", ("authority", "spice")): 1,
+        ("authority_not_after_timestamp_seconds", ("authority", "libvirt")): 1798761600,
+    }  # fmt: skip
+
+
+def test_shared_storage_is_counted_once():
+    shared, own = Store(100, 60, 10, shared="nfs filer:/disks"), Store(50, 50)
+    hosts = [
+        Host(name, 8, 8 << 20, stores={"/disks": shared, "/": own}, mounts={"/disks": "/disks"})
+        for name in ("hv1", "hv2")
+    ]
+    policy = PlacementPolicy()
+    at = ("storage", "nfs filer:/disks")
+    assert samples(read._shared(hosts, policy)) == {
+        ("shared_storage_free_bytes", at): 60,
+        ("shared_storage_promisable_bytes", at): hosts[0].free_store_bytes(policy, "/disks"),
+    }

@@ -97,11 +97,9 @@ def _granted_s(state: MasterState, view: View) -> float | None:
 
 
 def _read(state: MasterState, view: View, now_s: float) -> MasterState:
-    """The last registry of all that may have been acted by: the newest that a majority knows."""
+    """The last registry of all that may have been acted by: the newest that a majority knows, which
+    are those by whom it leads."""
     granting = _granting(state, view)
-    hosts = [one.beat.host for one in granting]
-    if not safety.is_enough(hosts, _members(state, view), view.alone):
-        return state
     own = state.kept.registry
     stamp = max([own.stamp, *((one.beat.stored_term, one.beat.stored) for one in granting)])
     told = [one.beat.registry for one in granting if one.beat.registry is not None]

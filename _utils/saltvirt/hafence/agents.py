@@ -49,8 +49,6 @@ def off(fence: FenceSetting, patience_s: float = CALL_S) -> Outcome:
     """Switches the host off. Raises OperationFailed where the agent cannot be run at all."""
     done = _run(fence, "off", patience_s)
     seen = status(fence, patience_s)
-    if seen.state == TIMED_OUT and not seen.words:
-        return Outcome(TIMED_OUT, done.words)
     words = [done.words] if done.code != 0 else []
     return Outcome(seen.state, "; ".join(filter(None, [*words, seen.words])))
 

@@ -60,7 +60,7 @@ class Definitions:
             except errors.OperationFailed as exc:  # its host tells it again
                 log.warning("%s", exc.text)
                 continue
-            if one is not None and path == self._path(one.name):
+            if one is not None and path.name == f"{one.name}.json":
                 found.append(one)
         return found
 

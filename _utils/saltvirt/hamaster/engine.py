@@ -178,7 +178,14 @@ class Engine:
             log.error("%s", problem)
         changed, self.problem = problem != self.problem, problem
         if changed or problem:
+            self._show_problem()
+
+    def _show_problem(self) -> None:
+        """What cannot be seen cannot be shown either: the next beat begins all the same."""
+        try:
             self._show(self.view(self.world.clock()), self.world.clock())
+        except Exception as exc:
+            log.warning("its problem cannot be shown: %s", plain.line(exc))
 
     def beat(self) -> None:
         """Gathers, decides, writes down, tells the hosts, fences: in this order."""

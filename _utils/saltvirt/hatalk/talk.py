@@ -85,12 +85,8 @@ class Talk:
         return int(self._listener.getsockname()[1])
 
     def call(self, name: str, address: str, port: int = PORT) -> None:
-        """Keeps a connection to the agent of that name, from now on."""
+        """Keeps a connection to the agent of that name, from now on. Once of each name."""
         self._run(self._call, name, address, port)
-
-    def hang_up(self, name: str) -> None:
-        """Ends what ``call`` began."""
-        self._run(self._hang_up, name)
 
     def tell(self, name: str, frame: frames.Frame) -> None:
         """Says it to the one of that name, on the connection to it or the one that it made. To one
@@ -141,14 +137,8 @@ class Talk:
         task.add_done_callback(self._works.discard)
 
     def _call(self, name: str, address: str, port: int) -> None:
-        self._hang_up(name)
         called = self._called[name] = _Called(name, (address, port), Outbox())
         called.task = self._loop.create_task(called.keep(self))
-
-    def _hang_up(self, name: str) -> None:
-        called = self._called.pop(name, None)
-        if called is not None and called.task is not None:
-            self.begin(ended([called.task]))
 
     def _tell_all(self) -> None:
         self._is_woken = False
@@ -316,7 +306,7 @@ class _Called:
 
 
 async def _accept(talk: Talk, listener: socket.socket, may_say: dict[str, frozenset[str]]) -> None:
-    """Takes connections until the socket is closed. A stranger costs neither time nor places."""
+    """Takes connections until it is cancelled. A stranger costs neither time nor places."""
     loop = asyncio.get_running_loop()
     unproven: collections.Counter[str] = collections.Counter()
     complained = _Complained()
@@ -324,8 +314,6 @@ async def _accept(talk: Talk, listener: socket.socket, may_say: dict[str, frozen
         try:
             found, address = await loop.sock_accept(listener)
         except OSError as exc:
-            if exc.errno in (errno.EBADF, errno.EINVAL):
-                return
             complained.say("the listening port", words(exc))
             await asyncio.sleep(_FIRST_RETRY_S)
             continue

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
@@ -91,7 +92,8 @@ class Exporter(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Who went away is no error of ours."""
-        log.debug("metrics: %s", client_address, exc_info=True)
+        level = logging.DEBUG if isinstance(sys.exc_info()[1], OSError) else logging.ERROR
+        log.log(level, "metrics: %s", client_address, exc_info=True)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -4,6 +4,7 @@ have there, and killed wherever it touches the world."""
 import os
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -184,6 +185,54 @@ def test_what_cannot_be_written_is_not_told_either(still, opts, monkeypatch):
     monkeypatch.undo()
     engine.safely()
     assert engine.problem == "" and len(still.told) == 3
+
+
+@pytest.mark.parametrize("where", ["ended", "hosts"])
+def test_a_fault_of_its_own_ends_one_beat_and_not_the_engine(still, opts, monkeypatch, where):
+    """What is seen is asked for again to be shown: that may fail the same way."""
+
+    def broken(_still):
+        raise ValueError("broken")
+
+    engine, stop = still.engine(opts, policy=HaPolicy(beat_s=0.01)), threading.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(Still, where, property(broken), raising=False)
+        thread = threading.Thread(target=engine.run, args=(stop,), daemon=True)
+        thread.start()
+        until(lambda: engine.problem, "its problem")
+        assert engine.problem == "the engine does not act: internal error: ValueError('broken')"
+    until(lambda: engine.problem == "", "the next beat")
+    assert files.read(seen.path(opts), seen.EngineSeen).problem == ""
+    stop.set()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_what_can_be_told_to_nobody_is_done_all_the_same(still, opts, monkeypatch, caplog):
+    """The journal and what is shown cannot be written; Salt's bus is gone."""
+    for path in (Journal(opts).path, seen.path(opts)):
+        path.mkdir(parents=True)
+
+    def gone(*_told):
+        raise RuntimeError("no bus")
+
+    monkeypatch.setattr(still, "fired", SimpleNamespace(append=gone))
+    engine = still.engine(opts)
+    leads(engine, still, 12)
+    assert {one.state for one in engine.registry.hosts.values()} == {"up"}
+    assert engine.problem == ""
+    for words in ("the journal of high availability: ", "the event of hv1 was not sent: no bus",
+                  "what the engine sees cannot be shown: "):  # fmt: skip
+        assert words in caplog.text
+
+
+def test_a_host_is_heard_until_it_is_silent_for_too_long(still, opts):
+    engine = still.engine(opts)
+    assert not engine.hears("hv1")
+    engine.inbox.hear("hv1", "beat", Beat("hv1", 1, 1).to_answer())
+    assert engine.hears("hv1") and not engine.hears("hv2")
+    still.now_s += engine.config.policy.suspect_s
+    assert not engine.hears("hv1")
 
 
 def test_a_beat_that_only_counts_is_not_written(still, opts, monkeypatch):
@@ -473,6 +522,18 @@ def test_what_a_host_may_not_say_is_passed_over(cloud, host, body):
     assert not list(cloud.definitions.folder.glob("**/*"))
 
 
+@pytest.mark.parametrize("damaged", ["{", "[]", '{"name": "../x", "digest": "", "xml": ""}',
+                                     '{"name": "web2", "digest": "", "xml": ""}'])  # fmt: skip
+def test_a_definition_that_is_damaged_is_passed_over_and_told_again(cloud, opts, damaged):
+    cloud.inbox.hear("hv1", "definition", definition())
+    cloud.safely()
+    path = cloud.definitions.folder / "web1.json"
+    path.write_text(damaged)
+    again = Definitions(opts)
+    assert again.known == {}
+    assert again.take("hv1", definition()) and set(Definitions(opts).known) == {"web1"}
+
+
 def test_another_guest_of_the_same_name_takes_no_place(cloud):
     cloud.inbox.hear("hv1", "definition", definition())
     cloud.inbox.hear("hv1", "definition", definition(uuid="2"))
@@ -560,11 +621,12 @@ def test_a_host_that_is_silent_keeps_what_it_told():
     def ask(members):
         assert members == ("hv1", "hv2")
         if not answers:
-            raise errors.ConnectionFailed("no master")
+            raise faults.pop()
         return answers.pop(0)
 
+    faults = [ValueError("x"), errors.ConnectionFailed("no master")]
     found = rooms.Rooms(ask, ("hv1", "hv2"), lambda: next(now))
-    for _ in range(3):
+    for _ in range(4):
         found.look()
     assert {name: host.cpus for name, host in found.hosts.items()} == {"hv1": 8, "hv2": 9}
     assert found.answered_s == {"hv1": 5.0, "hv2": 6.0}

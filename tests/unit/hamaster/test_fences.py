@@ -2,6 +2,8 @@
 ClusterLabs. tests/integration asks the real one."""
 
 import os
+import signal
+import threading
 import time
 from pathlib import Path
 
@@ -12,6 +14,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.hafence import agents as fences
 from saltvirt.hafence.setting import FenceSetting
+from tests.clock import until
 
 AGENT = """#!/bin/sh
 cat > "{folder}/told.new"
@@ -91,6 +94,26 @@ def test_a_program_that_hangs_ends_with_its_children(bmc):
         time.sleep(0.1)
     else:
         pytest.fail("its child lives on")
+
+
+def test_who_is_interrupted_leaves_no_program_at_work(bmc):
+    """A person's Ctrl-C while a fence agent waits for its board."""
+    bmc.does(off=f"echo $$ > {bmc.folder}/own; exec sleep 77")
+
+    def interrupt(*_told):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        threading.Thread(target=lambda: (
+            until((bmc.folder / "own").exists, "it is at work"),
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM),
+        )).start()  # fmt: skip
+        with pytest.raises(KeyboardInterrupt):
+            fences.off(bmc.setting)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert not Path(f"/proc/{(bmc.folder / 'own').read_text().strip()}").exists()
 
 
 def test_a_program_that_says_very_much_is_cut(bmc):

@@ -171,3 +171,5 @@ def test_an_engine_that_hangs_is_said(tmp_path):
         now = json.loads(seen.path(opts).read_text())
         seen.path(opts).write_text(json.dumps({**now, "at_s": time.time()}))
         assert seen.look(opts).why == ""
+        seen.path(opts).write_text("{")
+        assert "engine.json cannot be read" in seen.look(opts).why

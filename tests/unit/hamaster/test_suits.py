@@ -48,6 +48,9 @@ TIED = (
     (disk("volume", "pool='ours' volume='x'"), "in the pool ours of hv1"),
     (disk("volume", "pool='gone' volume='x'"), "in the pool gone of hv1"),
     (disk("block", "dev='/dev/vg/x'"), "is the device /dev/vg/x of hv1"),
+    ("<disk type='file' device='disk'><source file='/disks/x'/><target dev='vda'/><backingStore>"
+     "<source protocol='nbd'><host transport='unix' socket='/run/x'/></source></backingStore>"
+     "</disk>", "disk vda still stands on a backup that hv1 reads"),
     (disk("nvme", "type='pci'"), "is of type nvme"),
     (disk("dir", "dir='/disks/x'"), "is of type dir"),
     ("<hostdev type='pci'/>", "a pci device of hv1"),

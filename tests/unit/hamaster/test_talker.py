@@ -38,3 +38,15 @@ def test_it_hears_sooner_while_something_is_decided(kind, body, hurries):
     talker.tell("hv1", kind, body)
     assert [name for name, _ in talk.told] == ["hv1"]
     assert talk.hurries_s == hurries
+
+
+def test_what_is_too_long_for_a_host_is_told_to_nobody_and_named(caplog):
+    config = HaConfig("salt", ("salt",), {"hv1": Member("10.0.0.1")}, policy=HaPolicy(beat_s=1))
+    talker = AgentsTalker(config, None)
+    talker.tell("hv1", frames.CALL, QUIET)  # nobody is called yet
+    talker.end()
+    talk = talker._talk = Talk()
+    talker.tell("hv1", frames.DEFINITION, {"xml": "x" * (frames.MOST_BYTES + 1)})
+    assert talk.told == [] and "definition" in caplog.text
+    talker.tell("hv1", frames.CALL, QUIET)
+    assert [name for name, _ in talk.told] == ["hv1"]

@@ -22,7 +22,7 @@ from saltvirt.hamaster.move import Move
 from saltvirt.hamaster.rule import Rule
 from saltvirt.hamaster.setup import Setup
 from saltvirt.hamaster.status import Simulate, Status
-from saltvirt.hamaster.wishes import WishStore
+from saltvirt.hamaster.wishes import Wishes, WishStore
 from saltvirt.operations import lock, operation
 from saltvirt.operations.identity import Clone, Rename
 from saltvirt.operations.lifecycle import Lifecycle
@@ -80,6 +80,14 @@ def test_a_guest_is_given_with_what_was_asked(cloud):
     [(tag, data)] = cloud.told
     assert (tag, data["verb"], data["about"]) == ("salt/virt/ha/wish", "ha_enable", "web1")
     assert json.dumps(answer)
+
+
+@pytest.mark.parametrize("xml", ["", "<domain", None])
+def test_a_host_that_tells_no_definition_is_named(cloud, xml):
+    cloud.virt_get_xml = lambda host, vm_: xml
+    with pytest.raises(errors.BadAnswer, match="hv000: the definition of web1"):
+        enable(cloud, "web1").run()
+    assert wishes(cloud).guests == {}
 
 
 @pytest.mark.parametrize(
@@ -215,9 +223,14 @@ def test_the_reserve_is_kept(cloud):
 
 def test_a_guest_is_ignored_and_then_what_it_is(cloud):
     enable(cloud, "web1").run()
+    assert Ignore(cloud, "web1", off=True).check().nothing
+    assert Ignore(cloud, "web1").check().changes == {"ha": {"old": "started", "new": "ignored"}}
+    assert wishes(cloud).guests["web1"].wanted == "started"
     Ignore(cloud, "web1").run()
     assert wishes(cloud).guests["web1"].wanted == "ignored"
     assert Ignore(cloud, "web1").check().nothing
+    before = list(cloud.told)
+    assert Ignore(cloud, "web1").run().changes == {} and cloud.told == before
     cloud.guests["hv000"]["web1"] = guest(state="shutdown")
     Ignore(cloud, "web1", off=True).run()
     assert wishes(cloud).guests["web1"].wanted == "stopped"
@@ -232,6 +245,11 @@ def test_one_that_was_moved_meanwhile_is_to_be_given_anew(cloud):
     cloud.guests["hv001"]["web1"] = cloud.guests["hv000"].pop("web1")
     with pytest.raises(errors.OperationFailed, match=r"web1 is on hv001 now, .* on hv000: give"):
         Ignore(cloud, "web1", off=True).run()
+
+
+def test_one_that_another_master_took_back_meanwhile_is_not_given_again():
+    with pytest.raises(errors.NotFound, match="web1 was taken from high availability meanwhile"):
+        module._wanting(Wishes(), "web1", "ignored")
 
 
 def test_one_that_was_never_given_is_named(cloud):
@@ -304,6 +322,7 @@ def test_the_engine_moves_it_and_the_wish_has_an_end(cloud, engine):
     assert found.comment == "web1 was moved from hv000 to hv001"
     assert asked == [Wish(1, "migrate", "hv001")] and wishes(cloud).wishes == {}
     assert Move(cloud, "web1", "hv001").check().nothing
+    assert Move(cloud, "web1", "hv001", wait=wait).run().changes == {} and len(asked) == 1
     placed(cloud)
     Move(cloud, "web1", "hv001", live=False, wait=wait).run()
     assert asked[-1] == Wish(2, "relocate", "hv001")
@@ -318,6 +337,27 @@ def test_a_move_that_fails_says_where_it_is(cloud, engine):
 
     with pytest.raises(errors.OperationFailed, match="not on hv001 but on hv000: its migration"):
         Move(cloud, "web1", "hv001", wait=fails).run()
+    assert wishes(cloud).wishes == {}
+
+
+def test_a_guest_that_is_taken_back_while_it_moves_is_waited_for_no_longer(cloud, engine):
+    enable(cloud, "web1").run()
+    placed(cloud)
+
+    def taken_back(_s):
+        write_engine(cloud, Registry(1, 4))
+
+    why = "web1 is not on hv001 but on hv000: it is no longer of high availability"
+    with pytest.raises(errors.OperationFailed, match=why):
+        Move(cloud, "web1", "hv001", wait=taken_back).run()
+    assert wishes(cloud).wishes == {}
+
+
+def test_how_it_is_to_be_moved_is_yes_or_no(cloud, engine):
+    enable(cloud, "web1").run()
+    placed(cloud)
+    with pytest.raises(errors.InvalidInput, match="live must be True or False, not 'no'"):
+        Move(cloud, "web1", "hv001", live="no").run()
     assert wishes(cloud).wishes == {}
 
 
@@ -388,13 +428,28 @@ def test_rules_are_kept_and_joined(cloud):
     kept = wishes(cloud).rules
     assert kept["webs"] == GuestRule(("web1", "web2", "db1"), "apart")
     assert kept["near"] == GuestRule(("db1",), "", {"hv000": 2, "hv001": 0}, strict=False)
+    found = rule(cloud, "near", only="strict").check()
+    assert [found.changes["rule"][one]["strict"] for one in ("old", "new")] == [False, True]
+    assert not wishes(cloud).rules["near"].strict
     rule(cloud, "near", only="strict").run()
     assert wishes(cloud).rules["near"].strict
+    rule(cloud, "near", guests="web1,db1").run()
+    assert wishes(cloud).rules["near"] == GuestRule(("db1", "web1"), "", {"hv000": 2, "hv001": 0})
+    rule(cloud, "near", guests="").run()
+    assert wishes(cloud).rules["near"].guests == ()
+    rule(cloud, "near", hosts=["hv001", "hv002"]).run()
+    assert wishes(cloud).rules["near"].hosts == {"hv001": 0, "hv002": 0}
+    before = list(cloud.told)
+    rule(cloud, "near", hosts={"hv000": 2, "hv001": 0}).run()
+    assert rule(cloud, "near", hosts="hv000:2,hv001").run().changes == {}
+    assert len(cloud.told) == len(before) + 1
     assert rule(cloud, "near", hosts={"hv000": 2, "hv001": 0}, only="strict").check().nothing
     Disable(cloud, "web2").run()
     assert wishes(cloud).rules["webs"].guests == ("web1", "db1")
     rule(cloud, "webs", remove=True).run()
     assert set(wishes(cloud).rules) == {"near"}
+    with pytest.raises(errors.NotFound, match="there is no rule webs"):
+        rule(cloud, "webs", remove=True).run()
 
 
 @pytest.mark.parametrize("given, why", (
@@ -437,6 +492,28 @@ def test_what_the_engine_has_not_done_is_not_said_to_be_done(cloud):
     assert answer["retcode"] == 1
     assert "written down that high availability is to be disarmed" in answer["ha"]["comment"]
     assert not wishes(cloud).armed
+
+
+@pytest.mark.parametrize("make", (
+    lambda cloud: Arm(cloud, True), lambda cloud: ConfirmOff(cloud, "hv000"),
+    lambda cloud: FenceHost(cloud, "hv000"), lambda cloud: Simulate(cloud, "hv000"),
+    lambda cloud: Rule(cloud, "r", {}, False), lambda cloud: enable(cloud, "web1"),
+), ids=range(6))  # fmt: skip
+def test_settings_that_are_wrong_are_a_reason_and_nothing_is_wished(cloud, make):
+    cloud.opts["virt"]["ha"]["members"]["hv000"] = {"address": 7}
+    answer = operation.perform(make(cloud), test=True)
+    assert answer["retcode"] == 1 and "virt:ha:members:hv000" in str(answer)
+    with pytest.raises(errors.VirtError):
+        make(cloud).run()
+    assert cloud.told == []
+
+
+def test_what_the_journal_cannot_keep_is_wished_all_the_same(cloud, caplog):
+    """Its disk is full, say; what is wished is written by then."""
+    (files.folder(cloud.opts) / "journal.jsonl").mkdir(parents=True)
+    enable(cloud, "web1").run()
+    assert set(wishes(cloud).guests) == {"web1"} and len(cloud.told) == 1
+    assert "the journal of high availability: " in caplog.text
 
 
 def test_disarmed_is_when_the_last_watchdog_is_at_rest(cloud, engine):
@@ -580,8 +657,9 @@ def test_a_guest_that_was_tied_to_its_host_since_is_wrong(cloud, engine):
     assert not found.complete and why in found.more["unplaced"]["web1"]
 
 
-def test_an_engine_that_does_not_run_is_wrong(cloud):
-    answer = operation.perform(Status(cloud))
+@pytest.mark.parametrize("test", [False, True])
+def test_an_engine_that_does_not_run_is_wrong(cloud, test):
+    answer = operation.perform(Status(cloud), test)
     assert answer["retcode"] == 1 and "does not run" in answer["ha"]["comment"]
 
 
@@ -599,6 +677,7 @@ def test_where_guests_would_go_is_by_what_hosts_say_now(cloud):
     assert set(Simulate(cloud, "hv001").run().more["silent"]) == {"hv002"}
     with pytest.raises(errors.ConnectionFailed):
         Simulate(cloud, "hv002").run()
+    assert "'hv9' is no member" in Simulate(cloud, "hv9").check().comment
 
 
 # -- fence -----------------------------------------------------------------------------------------
@@ -623,6 +702,19 @@ def test_a_fence_that_does_not_answer_is_the_exit_code(cloud, bmc):
     bmc.does(status="echo refused; exit 1")
     answer = operation.perform(FenceHost(cloud, "hv000"), test=True)
     assert answer["retcode"] == 1 and "fence 1: fence_fake status: refused" in str(answer)
+
+
+def test_fences_that_do_not_agree_whether_it_is_on_switch_two_machines(cloud, bmc):
+    bmc.does(status=ON)
+    other = bmc.folder / "fence_other"
+    other.write_text("#!/bin/sh\ncat > /dev/null\nexit 2\n")
+    other.chmod(0o755)
+    fences = cloud.opts["virt"]["ha"]["members"]["hv000"]["fences"]
+    fences.append({"agent": "fence_other", "options": {"ip": "10.1.0.2"}})
+    answer = operation.perform(FenceHost(cloud, "hv000"), test=True)
+    assert answer["retcode"] == 1
+    assert "its fences do not agree whether hv000 is on" in answer["hv000"]["comment"]
+    assert [row[3] for row in answer["hv000"]["table"][1:]] == ["on", "off"]
 
 
 def test_a_host_that_a_fence_sees_off_is_as_confirmed(cloud, bmc, engine):
