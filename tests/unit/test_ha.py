@@ -171,7 +171,8 @@ def _conditions():
 
 def test_hosts_come_and_go_one_by_one_so_that_any_two_majorities_meet():
     few, many = ("h1", "h2", "h3"), ("h1", "h3", "h4", "h5", "h6")
-    for members, wanted in ((few, many), (many, few), ((), few), (few, ("h4",)), (few, ())):
+    for before, wanted in ((few, many), (many, few), ((), few), (few, ("h4",)), (few, ())):
+        members = before
         for _ in range(10):
             after = decide._one_changed(members, wanted)
             assert len(set(after) ^ set(members)) == (set(members) != set(wanted))
@@ -191,8 +192,8 @@ def test_a_guest_is_taken_from_a_host_that_shuts_down_only_while_it_is_armed(arm
 
 
 def _led(stored, own=0, told=(), granting=("h1", "h2")):
-    """A master that asked for the lead in term 5 and was heard by some, as it is after that. stored,
-    told: which version of the registry these hosts keep, and which they send along."""
+    """A master that asked for the lead in term 5 and was heard by some, as it is after that.
+    stored, told: which version of the registry these hosts keep, and which they send along."""
     beats = {
         host: facts.ArrivedBeat(facts.Beat(
             host, 1, 1, term=5, leader="m", claim=1, stored=stored, stored_term=4,

@@ -1,5 +1,6 @@
 """The agent of high availability: what it keeps, sees and does, without libvirt's daemon."""
 
+import io
 import json
 import os
 import subprocess
@@ -155,19 +156,55 @@ def test_a_watchdog_that_was_about_to_be_opened_is_known_to_the_next_agent(tmp_p
     assert not other.opened
 
 
+def alone(*argv, **more):
+    """What a process of its own has said, which has the library."""
+    folder = Path(memory.__file__).parents[2]
+    found = subprocess.run(
+        [sys.executable, *argv], cwd=folder, capture_output=True, check=False, **more
+    )
+    return SimpleNamespace(
+        code=found.returncode, stdout=found.stdout.decode(), stderr=found.stderr.decode()
+    )
+
+
 def test_nothing_of_the_agent_is_swapped_out():
     """As it is called by the program; of a process of its own, for there is no way back."""
-    code = (
+    said = alone("-c", (
         "from saltvirt.haagent import memory; memory.lock(); more = bytearray(8 * 1024**2);"
         "print(open('/proc/self/status').read())"
-    )
-    folder = Path(memory.__file__).parents[2]
-    said = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True
-    )
+    ))  # fmt: skip
     found = dict(line.split(":", 1) for line in said.stdout.splitlines() if ":" in line)
     locked, held = (int(found[key].split()[0]) for key in ("VmLck", "VmRSS"))
     assert locked >= held - 4096 > 8192 or "may be swapped out" in said.stderr
+
+
+def test_an_agent_that_may_be_swapped_out_says_so():
+    """Its user may lock nothing."""
+    said = alone("-c", (
+        "import os, resource; from saltvirt.haagent import memory;"
+        "resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0)); own = os.geteuid();"
+        "os.seteuid(own or 65534); memory.lock(); os.seteuid(own)"
+    ))  # fmt: skip
+    assert (said.code, said.stdout) == (0, "")
+    assert said.stderr.count("may be swapped out, and then hang with its storage: ") == 1
+
+
+def test_the_program_is_the_service_and_its_parts(tmp_path):
+    at = ["-m", "saltvirt.haagent"]
+    none = str(tmp_path / "none")
+    assert alone(*at, "--check", "--settings", none).code == 0
+    said = alone(*at, "--settings", none)
+    assert said.code == 78, "systemd does not start it again"
+    assert "ERROR" in said.stderr and f"cannot read {none}" in said.stderr
+    assert said.stderr.count("\n") == 1
+    (tmp_path / "ha.json").write_text(json.dumps(GOOD))
+    assert alone(*at, "--check", "--settings", str(tmp_path / "ha.json")).code == 0
+    beat = json.dumps(Beat("hv1", 1, 1).to_answer()).encode()
+    told = {"name": "web1", "xml": None}
+    for part, line in (("pool", beat), ("definitions", json.dumps(told).encode())):
+        said = alone(*at, part, "/", "hv1", input=line + b"\n")
+        assert (said.code, said.stderr) == (0, "")
+        assert "nothing is mounted there" in json.loads(said.stdout)["trouble"]
 
 
 def test_a_renewed_boot_is_that_of_the_next_start(tmp_path):
@@ -313,6 +350,47 @@ def test_one_that_breaks_is_told_and_stays_armed(device, monkeypatch):
     assert not one.works and device.read_bytes() == b""
 
 
+def test_one_that_is_armed_is_opened_once(device, monkeypatch):
+    driver = Driver(monkeypatch)
+    one = watchdog.Watchdog(str(device), 10)
+    one.arm()
+    handle = one._handle
+    one.arm()
+    assert (one._handle, driver.fed) == (handle, 1)
+    one.rest()
+
+
+def test_one_that_cannot_be_opened_or_put_at_rest_is_named(device, monkeypatch, caplog):
+    Driver(monkeypatch)
+    folder = watchdog.Watchdog(str(device.parent), 10)
+    folder.arm()
+    assert not folder.works and f"the watchdog {device.parent} cannot be armed: " in caplog.text
+    one = watchdog.Watchdog(str(device), 10)
+    one.arm()
+    os.close(one._handle)
+    one.rest()
+    assert not one.works and f"the watchdog {device} cannot be put at rest: " in caplog.text
+
+
+@pytest.mark.parametrize("name, kept", [("watchdog", "watchdog0"), ("watchdog1", "watchdog1")])
+@pytest.mark.parametrize("stuck", ["0", "1"])
+def test_one_that_can_never_be_put_at_rest_is_not_opened(
+    tmp_path, monkeypatch, caplog, name, kept, stuck
+):
+    (tmp_path / "class" / kept).mkdir(parents=True)
+    (tmp_path / "class" / kept / "nowayout").write_text(f"{stuck}\n")
+    monkeypatch.setattr(watchdog, "_CLASS", str(tmp_path / "class"))
+    driver = Driver(monkeypatch)
+    (tmp_path / name).touch()
+    (tmp_path / "link").symlink_to(tmp_path / name)
+    one = watchdog.Watchdog(str(tmp_path / "link"), 10)
+    one.arm()
+    assert one.works is one.is_there is (stuck == "0")
+    assert driver.fed == (stuck == "0")
+    assert ("its module has nowayout=1" in caplog.text) is (stuck == "1")
+    one.rest()
+
+
 # -- why it ends -----------------------------------------------------------------------------------
 
 
@@ -334,6 +412,13 @@ def test_why_it_ends_is_what_systemd_is_about(jobs, found):
 
 def test_a_systemd_that_does_not_answer_shuts_nothing_down(tmp_path):
     assert ending.why(("/nonexistent/systemctl",)) == agent_view.STOP
+    assert ending.why(("echo", "1 reboot.target start waiting")) == agent_view.REBOOT
+
+
+def test_a_systemd_that_hangs_holds_up_no_beat_for_long(monkeypatch):
+    monkeypatch.setattr(ending, "_ASK_S", 0.1)
+    said = ("sh", "-c", "echo 1 reboot.target start waiting; exec sleep 60")
+    assert ending.why(said) == agent_view.STOP
 
 
 # -- copies ----------------------------------------------------------------------------------------
@@ -383,9 +468,10 @@ def test_a_guest_that_was_renamed_by_hand_is_not_taken_for_gone(tmp_path):
 
 def test_copies_outlive_the_agent_and_not_the_host(tmp_path):
     one = Copies(str(tmp_path / "x"), "a", 0)
-    assert not one.is_known
+    assert not one.is_known and one.is_defined("web9")
     one.look(Snapshot(5, {"web1": seen(), "mine": seen("mine")}), ["web1"], 5)
-    assert one.is_known
+    assert one.is_known and one.is_defined("mine") and not one.is_defined("web9")
+    assert one.there(["mine"]) == {"mine": facts.GuestThere(0, facts.RUNNING)}
     again = Copies(str(tmp_path / "x"), "a", 9)
     assert again.is_known and again.there(["web1", "mine"]) == {
         "web1": facts.GuestThere(0, facts.RUNNING)
@@ -548,6 +634,43 @@ def test_one_that_ends_before_its_process_began_leaves_none(begin, monkeypatch):
     one.end()
     goes.set()
     until(lambda: found and found[0].poll() is not None, "the end of its process")
+
+
+def served(part, shared, *lines):
+    """What the process of a pool answers to each line."""
+    found = io.BytesIO()
+    asked = io.BytesIO(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    part.serve(shared, "hv1", asked, found)
+    return [json.loads(line) for line in found.getvalue().splitlines()]
+
+
+def test_the_process_of_a_pool_writes_each_beat_and_tells_those_of_others(shared):
+    pools.write(pools.prepared(shared), "hv2", b'{"b": 2}')
+    assert served(pools, shared, {"a": 1}, {"a": 2}) == [{"beats": {"hv2": {"b": 2}}}] * 2
+    with open(f"{shared}/.salt-virt-ha/hv1.beat") as file:
+        assert json.load(file) == {"a": 2}
+
+
+def test_the_process_of_a_pool_says_what_is_wrong_and_goes_on(shared):
+    home = pools.prepared(shared)
+    os.chmod(home, 0o777)
+    [told] = served(pools, shared, {"a": 1})
+    assert "others can write to it" in told["trouble"]
+    os.rename(shared, f"{shared}-away")
+    assert served(pools, shared, {"a": 1}, {"a": 2}) == [
+        {"trouble": f"No such file or directory ({shared})"}
+    ] * 2  # fmt: skip
+
+
+def test_the_process_of_definitions_keeps_each_and_says_what_is_wrong(shared):
+    told = {"name": "web1", "xml": "<domain/>"}
+    assert served(shelf, shared, told, {"name": "web2", "xml": "<domain/>"}) == [{}, {}]
+    home = f"{shared}/.salt-virt-ha/definitions"
+    assert sorted(os.listdir(home)) == ["web1.xml", "web2.xml"]
+    assert served(shelf, shared, {**told, "xml": None}) == [{}]
+    assert os.listdir(home) == ["web2.xml"]
+    os.chmod(home, 0o755)
+    assert "others can read it" in served(shelf, shared, told)[0]["trouble"]
 
 
 def test_the_program_of_a_pool_is_this_one():
@@ -714,6 +837,64 @@ def becomes(one, name, wanted):
     until(lambda: state(one, name) == wanted, f"{name} is {wanted}", 10)
 
 
+@pytest.fixture
+def apart(tmp_path):
+    """Guests whose libvirt is not looked at; no other test has one of that URI."""
+    node = tmp_path / "node.xml"
+    table = Copies(str(tmp_path / "guests.json"), "a", 10)
+    where = Where(f"test://{node}", str(tmp_path / "locks"), 30, 0.05)
+    one = Guests(where, table, Definitions(str(tmp_path / "definitions"), []), Going(10).monotonic)
+    one.node = node
+    yield one
+    one.end()
+
+
+NODE = "<node><cpu><mhz>1</mhz><model>x</model><active>4</active><nodes>1</nodes></cpu></node>"
+
+
+def test_a_libvirt_that_is_gone_is_looked_for_until_it_is_there(apart, caplog):
+    caplog.set_level("INFO")
+    apart.begin()
+    until(lambda: "libvirt: " in caplog.text, "the line")
+    with pytest.raises(errors.ConnectionFailed, match="libvirt does not answer"):
+        apart.domain("web1")
+    assert apart._runs("web1"), "in doubt it does"
+    apart.node.write_text(NODE)
+    until(lambda: apart.copies.is_known, "a look")
+    until(lambda: "libvirt answers" in caplog.text, "the line")
+    assert apart.domain("web1") is None and not apart._runs("web1")
+
+
+def test_a_fault_of_its_own_ends_one_look_and_not_the_next(apart, caplog, monkeypatch):
+    apart.node.write_text(NODE)
+    with monkeypatch.context() as patch:
+        patch.setattr(apart.health, "look", lambda *_: 1 / 0)
+        apart.begin()
+        until(lambda: "a look at libvirt failed: division by zero" in caplog.text, "the line")
+        assert apart._told_s == 0
+    until(lambda: apart._told_s, "a whole look")
+
+
+def test_what_libvirt_cannot_say_is_no_word_that_a_guest_is_not_there(apart):
+    apart.node.write_text(NODE)
+    apart._conn = libvirt.open(apart.where.uri)
+    apart._conn.close()
+    with pytest.raises(libvirt.libvirtError):
+        apart.domain("web1")
+    assert apart._runs("web1")
+
+
+def test_a_definition_that_cannot_be_read_keeps_no_other_from_being_told(apart, caplog):
+    apart.node.write_text(NODE)
+    conn, told = libvirt.open(apart.where.uri), []
+    conn.defineXML(XML.format(name="web1"))
+    apart.on_definition = told.append
+    apart._tell_definitions(conn, ["gone", "web1"])
+    assert [one.name for one in told] == ["web1"]
+    assert "the definition of gone cannot be read: " in caplog.text
+    conn.close()
+
+
 def test_who_is_kept_is_told_to_who_would_start_it_by_another_way(tmp_path):
     path = str(tmp_path / "kept.json")
     assert kept.words("web1", path) == ""
@@ -761,6 +942,78 @@ def test_a_guest_is_started_by_the_kept_definition_killed_and_dropped(guests):
 def test_a_guest_without_a_definition_fails(guests):
     guests.start("web1", 3)
     becomes(guests, "web1", facts.FAILED)
+
+
+def test_a_guest_that_is_being_started_is_not_started_twice(guests):
+    gate = threading.Event()
+    guests.do("start", "web1", lambda name: gate.wait(30))
+    guests.start("web1", 4)
+    copy = guests.copies.get("web1")
+    assert (copy.state, copy.epoch, copy.busy) == (facts.STARTING, 4, False)
+    gate.set()
+
+
+def test_a_guest_that_runs_is_not_dropped_and_one_that_shuts_down_is(guests, caplog):
+    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    guests.start("web1", 3)
+    becomes(guests, "web1", facts.RUNNING)
+    guests.drop("web1")
+    until(lambda: "cannot drop web1: it runs" in caplog.text, "the line")
+    assert guests.copies.get("web1") and guests.domain("web1").isActive()
+    guests.shut_down("web1")
+    becomes(guests, "web1", facts.STOPPED)
+    dom = guests.domain("web1")
+    agent_guests._undefine(dom)
+    with pytest.raises(libvirt.libvirtError):
+        agent_guests._undefine(dom)
+
+
+def test_a_guest_that_does_not_listen_is_waited_for_and_asked_again(guests, monkeypatch):
+    """The test driver's all listen."""
+    monkeypatch.setattr(agent_guests, "PRESS_AGAIN_S", 0.1)
+    pressed = []
+    monkeypatch.setattr(libvirt.virDomain, "shutdown", lambda dom: pressed.append(dom.name()))
+    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    guests.start("web1", 3)
+    becomes(guests, "web1", facts.RUNNING)
+    for times in (1, 2):
+        guests.shut_down("web1")
+        until(lambda times=times: len(pressed) == times, "it is asked")
+        until(lambda: not guests._busy, "its end")
+    assert guests.domain("web1").isActive()
+    guests.clock.sleep(31)
+    guests.shut_down("web1")
+    becomes(guests, "web1", facts.STOPPED)
+
+
+def test_an_agent_in_a_guest_is_heard_by_its_answer_alone(guests, monkeypatch):
+    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    guests.start("web1", 3)
+    becomes(guests, "web1", facts.RUNNING)
+    health, number = guests.health, guests.domain("web1").ID()
+    case = lambda: health._cases["web1"]  # noqa: E731
+    until(lambda: "web1" in health._cases and case().number == number, "a look")
+    for what in (health._ping, health._disks):
+        what("gone")
+    assert "gone" not in health._cases
+
+    def says(code):
+        def time_(_dom):
+            exc = libvirt.libvirtError("x")
+            exc.err = (code, 0, "x", 2, None, None, None, 0, 0)
+            raise exc
+
+        monkeypatch.setattr(libvirt.virDomain, "getTime", time_)
+        health._change("web1", heard_s=None, missed=0)
+        health._ping("web1")
+        return case().heard_s is not None, case().missed
+
+    assert says(libvirt.VIR_ERR_AGENT_UNRESPONSIVE) == (False, 1)
+    assert says(libvirt.VIR_ERR_NO_SUPPORT) == (False, 0)
+    assert says(libvirt.VIR_ERR_INTERNAL_ERROR) == (True, 0), "it answers that it cannot"
+    health._change("web1", number=number + 1)
+    assert says(libvirt.VIR_ERR_INTERNAL_ERROR) == (False, 0), "that was another start's"
+    end(guests, "web1")
 
 
 def test_a_guest_whose_lock_is_taken_fails_and_is_left_alone(guests, monkeypatch):
@@ -902,6 +1155,37 @@ def test_a_lease_that_was_not_got_is_told_by_nobody(guests, monkeypatch):
     becomes(guests, "web1", facts.OFF)
 
 
+def test_a_lease_that_cannot_be_asked_for_is_named(guests, monkeypatch, caplog):
+    holding(monkeypatch)
+
+    def fails(_dom, _flags):
+        raise libvirt.libvirtError("internal error: no memory")
+
+    monkeypatch.setattr(libvirt.virDomain, "createWithFlags", fails)
+    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    guests.lease("web1", 7)
+    until(lambda: "cannot lease web1: internal error: no memory" in caplog.text, "the line")
+    until(lambda: not guests._busy, "its end")
+    copy = guests.copies.get("web1")
+    assert (copy.state, copy.busy, guests.copies.leases()) == (facts.OFF, False, {})
+
+
+def test_a_guest_whose_lease_nobody_saw_is_not_gone_on_with(guests, monkeypatch):
+    """It may be held since before another host had it."""
+    holding(monkeypatch)
+    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    dom = guests._defined("web1")
+    guests.copies.put("web1", Copy(0, facts.OFF, busy=True, lease=-7))
+    dom.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED)
+    number = dom.ID()
+    guests.copies.change("web1", guests.clock.monotonic(), busy=False)
+    guests.start("web1", 4)
+    becomes(guests, "web1", facts.RUNNING)
+    dom = guests.domain("web1")
+    assert dom.ID() != number and dom.state()[0] == libvirt.VIR_DOMAIN_RUNNING
+    end(guests, "web1")
+
+
 def test_a_lease_that_is_let_go_leaves_nothing(guests, monkeypatch):
     holding(monkeypatch)
     guests.kept.keep(definition("web1", XML.format(name="web1")))
@@ -1032,3 +1316,73 @@ def test_masters_learn_why_a_guest_did_not_migrate(tmp_path):
     one.send("web1", 5, "hv2")
     assert told == [("web1", "hv2", "its target does not take it")]
     assert copies.get("web1").migrated == 5
+
+
+@pytest.fixture
+def moving(guests):
+    """A guest that is about to leave; what its target was asked, what masters were told."""
+    becomes(guests, "test", facts.RUNNING)
+    guests.asked, guests.told_ = [], []
+    guests.now = Clock(10)
+    guests.moves = moves.Moves(
+        guests, guests.now.monotonic, lambda *words: guests.asked.append(words),
+        "test:///{}".format, lambda *words: guests.told_.append(words),
+    )  # fmt: skip
+    guests.moves.send("test", 5, "hv2")
+    yield guests
+
+
+def test_a_guest_goes_when_its_target_says_yes_in_time_to_the_question_that_was_asked(moving):
+    for host, epoch, yes in (("hv3", 5, True), ("hv2", 4, True), ("hv2", 5, False)):
+        moving.moves.answered(host, "test", epoch, yes)
+    moving.now.sleep(moves.WORD_S)
+    moving.moves.answered("hv2", "test", 5, True)
+    assert moving.told_ == [] and not moving._busy
+    moving.moves.send("test", 5, "hv2")
+    moving.moves.answered("hv2", "test", 5, True)
+    until(lambda: moving.told_, "libvirt's word: its test driver migrates none")
+    [(name, host, why)] = moving.told_
+    assert (name, host) == ("test", "hv2") and "not supported" in why
+    assert moving.copies.get("test").migrated == 5
+
+
+def test_a_guest_on_its_way_is_not_asked_for_again_and_may_be_too_late(moving, monkeypatch):
+    gate = threading.Event()
+    monkeypatch.setattr(moving, "domain", lambda name: gate.wait(30) and None)
+    moving.moves.answered("hv2", "test", 5, True)
+    moving.moves.send("test", 5, "hv2")
+    moving.moves.answered("hv2", "test", 5, True)
+    assert moving.asked == [("hv2", "test", 5)]
+    gate.set()
+    until(lambda: moving.told_, "its end")
+    assert moving.told_ == [("test", "hv2", "it was too late")]
+    moving.moves.send("test", 6, "hv2")
+    assert moving.asked[1:] == [("hv2", "test", 6)]
+
+
+def test_a_guest_does_not_go_while_libvirt_is_away_and_may_later(moving, monkeypatch):
+    """It was held to be on its way for ever."""
+
+    def away(_name):
+        raise errors.ConnectionFailed("libvirt does not answer")
+
+    monkeypatch.setattr(moving, "domain", away)
+    moving.moves.answered("hv2", "test", 5, True)
+    until(lambda: moving.told_, "its end")
+    assert moving.told_ == [("test", "hv2", "libvirt does not answer")]
+    moving.moves.send("test", 5, "hv2")
+    assert len(moving.asked) == 2
+
+
+@pytest.mark.parametrize("said, aborted", [({}, 1), ({"memory_processed": 1}, 0)])
+def test_a_migration_that_does_not_begin_is_ended(monkeypatch, said, aborted):
+    """No libvirt hangs in one on request."""
+    monkeypatch.setattr(moves, "BEGIN_S", 0.01)
+    aborts = []
+    dom = SimpleNamespace(jobStats=lambda: said, abortJob=lambda: aborts.append(1))
+    moves._watch(dom, threading.Event())
+    assert len(aborts) == aborted
+    done = threading.Event()
+    done.set()
+    moves._watch(dom, done)
+    assert len(aborts) == aborted

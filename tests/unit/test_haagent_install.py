@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -173,6 +174,26 @@ def test_a_command_of_systemd_that_fails_is_told(where, tmp_path):
     (tmp_path / "systemctl").write_text("#!/bin/sh\necho no such bus >&2\nexit 1\n")
     with pytest.raises(errors.OperationFailed, match="daemon-reload: no such bus"):
         install.install(layers.LIBRARY, where=where)
+
+
+def test_a_host_that_lacks_what_it_needs_is_told_in_one_line(where, tmp_path):
+    (tmp_path / "file").touch()
+    Path(where.settings).mkdir(parents=True)
+    for change, words in (
+        ({"python": "/none/python3"}, "the agent cannot be run here: "),
+        ({"systemctl": "/none/systemctl"}, "systemctl daemon-reload: "),
+        ({"program": f"{tmp_path}/file/x"}, f"cannot read {tmp_path}/file/x: Not a directory"),
+        ({"unit": where.settings}, f"cannot read {where.settings}: Is a directory"),
+    ):
+        with pytest.raises(errors.OperationFailed, match=words) as raised:
+            install.install(layers.LIBRARY, where=replace(where, **change))
+        assert "\n" not in raised.value.text
+    os.rmdir(where.settings)
+    without = replace(where, systemctl="/none/systemctl")
+    with pytest.raises(errors.OperationFailed, match="/none/systemctl --quiet is-active"):
+        install.configure(SETTINGS, where=without)
+    with pytest.raises(errors.OperationFailed, match=r"cannot write .*/\.json: "):
+        install._put(f"{tmp_path}/file/x/.json", b"", 0o600)
 
 
 def test_the_firewall_is_told_its_port_where_it_has_settings(tmp_path):

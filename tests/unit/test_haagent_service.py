@@ -1,6 +1,7 @@
 """Agents as they are, on one machine: they talk over TLS, each has a libvirt of its own (the test
 driver), and a master of real decisions tells them what to do."""
 
+import sys
 import threading
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ libvirt = pytest.importorskip("libvirt")
 
 from saltvirt.ha import agent_view, decide, facts, view
 from saltvirt.ha.facts import ArrivedBeat, Beat
-from saltvirt.haagent import service, settings
+from saltvirt.haagent import definitions, service, settings
 from saltvirt.haagent.copies import Copy
 from saltvirt.hafence.agents import Outcome
 from saltvirt.hafence.setting import FenceAsked, FenceSetting
@@ -110,7 +111,7 @@ class Cloud:
         self.ports = {name: _port() for name in HOSTS}
         self.master = None
 
-    def start(self, name):
+    def start(self, name, **more):
         home = self.folder / name
         home.mkdir(exist_ok=True)
         node = home / "node.xml"
@@ -125,6 +126,7 @@ class Cloud:
                 "uri": f"test://{node}",
                 "watchdog": str(home / "watchdog") if (home / "watchdog").exists() else None,
                 "policy": POLICY,
+                **more,
             },
             "test",
         )
@@ -511,3 +513,86 @@ def test_a_renewed_agent_has_nothing_from_before(cloud):
     assert one.state.boot == boot + 1 and one.copies.get("web1") is None
     cloud.kill("hv1")
     assert cloud.start("hv1").state.boot == boot + 1
+
+
+# a pool's process: what hv2 has written there, whose number is how it was begun
+PEER = """
+import json, sys
+for line in sys.stdin.buffer:
+    beat = {**json.loads(line), "host": "hv2", "seq": int(sys.argv[1])}
+    print(json.dumps({"beats": {"hv2": beat, "hv1": {**beat, "host": "hv1"}}}), flush=True)
+"""
+
+
+def test_of_a_peer_the_newest_beat_of_all_pools_counts_while_they_are_read(cloud, monkeypatch):
+    kept = []
+
+    def argv(folder, _host, part="pool"):
+        if part != "pool":
+            kept.append(folder)
+            return ["cat"]
+        return [sys.executable, "-c", PEER, folder[1:]]
+
+    monkeypatch.setattr(service.pools, "argv", argv)
+    one = cloud.start("hv1", pools=["/7", "/9", "/8"])
+    assert kept == ["/7", "/9", "/8"]
+    until(lambda: all(pool.beats for pool in one.pools), "the pools are read")
+    stored = one.stored(service.boottime())
+    assert {name: found.beat.seq for name, found in stored.items()} == {"hv2": 9}
+    processes = [pool._outside._process for pool in one.pools]
+    late = max(pool.read_s for pool in one.pools) + POLICY["suspect_s"] + 60
+    assert one.stored(late) == {}
+    cloud.kill("hv1")
+    assert [process.wait(30) for process in processes] == [-9] * 3
+
+
+def test_an_agent_that_can_write_nothing_says_nothing_new(cloud, monkeypatch, caplog):
+    one = cloud.start("hv1")
+    until(lambda: one.copies.is_known, "libvirt")
+
+    def full(_state):
+        raise OSError(28, "No space left on device", "/run/x/runtime.json")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(one.store, "remember", full)
+        until(lambda: "cannot write /run/x/runtime.json: No space left" in caplog.text, "the line")
+        before = one.state
+        told = []
+        patch.setattr(one, "tell", told.append)
+        one.turn(service.boottime())
+        assert one.state is before and told == []
+    until(lambda: one.state.seq > before.seq, "the next beat")
+
+
+def test_a_definition_of_a_guest_that_is_kept_no_more_is_forgotten(cloud):
+    one = cloud.start("hv1")
+    until(lambda: one.copies.is_known, "libvirt")
+    one.tell_definition(definitions.parse("web1", DOMAIN))
+    until(lambda: not one._definitions, "it is forgotten")
+
+
+def test_masters_are_told_why_a_guest_stayed(three):
+    until(lambda: len(three.master.beats) == 3, "beats")
+    three.agents["hv1"].tell_stayed("web1", "hv2", "libvirt is away")
+    until(lambda: ("hv1", "no migration of web1 to hv2") in three.master.journal, "the line")
+
+
+@pytest.mark.parametrize("sender, kind, body, words", [
+    ("salt", frames.DEFINITION, {"name": "web1", "xml": "<dom\x1b[2J"}, "definition of salt: "),
+    ("salt", frames.DEFINITION, {"name": "web1"}, "definition of salt: no xml"),
+    ("hv2", frames.INCOMING, {"guest": "web1", "epoch": "5"}, "incoming of hv2: no epoch"),
+    ("hv2", frames.INCOMING, {"epoch": 5}, "incoming of hv2: no guest"),
+    ("hv2", frames.JOURNAL, {"guest": 7}, ""),
+])  # fmt: skip
+def test_what_is_no_question_is_named_and_the_next_one_answered(
+    cloud, caplog, sender, kind, body, words
+):
+    one = cloud.start("hv1")
+    until(lambda: one.copies.is_known, "libvirt")
+    one.inbox.on_frame(sender, kind, body)
+    good = {"name": "web9", "xml": DOMAIN.replace("web1", "web9")}
+    one.inbox.on_frame("salt", frames.DEFINITION, good)
+    until(lambda: one.guests.kept.get("web9"), "the next one")
+    found = [record.getMessage() for record in caplog.records if " of " in record.getMessage()]
+    assert [line.startswith(words) for line in found] == ([True] if words else [])
+    assert "\x1b" not in caplog.text

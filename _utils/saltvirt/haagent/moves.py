@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from saltvirt import errors
 from saltvirt.ha.facts import ALIVE, INCOMING, RUNNING
 from saltvirt.haagent.copies import Copies, Copy
 from saltvirt.haagent.guests import Guests
@@ -95,7 +96,7 @@ class Moves:
             log.info("guest %s has gone to %s, epoch %s", name, move.host, move.epoch)
             self._moves.pop(name, None)
             self._copies.drop(name)
-        except libvirt.libvirtError as exc:
+        except (libvirt.libvirtError, errors.VirtError) as exc:
             self._failed(name, move, str(exc))
 
     def _failed(self, name: str, move: Move, why: str) -> None:

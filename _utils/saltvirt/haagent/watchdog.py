@@ -10,6 +10,7 @@ import struct
 
 log = logging.getLogger(__name__)
 
+_CLASS = "/sys/class/watchdog"
 _SUPPORT, _KEEPALIVE, _SET_TIMEOUT = 0x80285700, 0x80045705, 0xC0045706
 _INFO = struct.Struct("II32s")
 # what it must be able to do: without the magic close it is at rest when whoever feeds it dies
@@ -105,7 +106,7 @@ class Watchdog:
         name = os.path.basename(os.path.realpath(self._path))
         folder = "watchdog0" if name == "watchdog" else name
         try:
-            with open(f"/sys/class/watchdog/{folder}/nowayout", encoding="ascii") as file:
+            with open(f"{_CLASS}/{folder}/nowayout", encoding="ascii") as file:
                 stuck = file.read().strip() == "1"
         except OSError:
             return ""
