@@ -1,0 +1,256 @@
+"""Checkpoints, from which backups take increments: on libvirt's test driver, which takes them of a
+guest that runs and takes none back of one that is off, and in real qcow2 files."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+
+from saltvirt import errors, names
+from saltvirt.backups import chains
+from saltvirt.backups.answers import GuestLook, LookedDisk
+from saltvirt.backupserve import checkpoints as ours
+from saltvirt.backupserve import look
+from saltvirt.host.domain import checkpoints
+from saltvirt.host.snapshot import checkpoints as beside
+from saltvirt.host.snapshot import snapshots
+from saltvirt.images import bitmaps
+from saltvirt.xml.disk import Disk
+from saltvirt.xml.domain import Domain
+from tests.functional.backed_up import MIB, qemu_img
+
+OURS = names.CHECKPOINT + "000001-20261126T160000Z-0123abcd"
+WEB1 = """<domain type='test'><name>web1</name><memory>1024</memory><os><type>hvm</type></os>
+<devices>{}</devices></domain>"""
+DISK = """<disk type='file' device='disk'><driver name='qemu' type='qcow2'/>
+<source file='{}'/><target dev='vda'/></disk>"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    made = str(tmp_path / "web1.qcow2")
+    qemu_img("create", "-q", "-f", "qcow2", made, str(MIB))
+    return made
+
+
+@pytest.fixture
+def dom(conn, path):
+    """A guest that runs."""
+    found = conn.defineXML(WEB1.format(DISK.format(path)))
+    found.create()
+    return found
+
+
+def made(dom, name):
+    disks = "<disks><disk name='vda' checkpoint='bitmap'/></disks>"
+    text = f"<domaincheckpoint><name>{name}</name>{disks}</domaincheckpoint>"
+    return dom.checkpointCreateXML(text, 0)
+
+
+def refuses(code, text="no"):
+    """A libvirt that says this."""
+
+    def refuse(*_):
+        exc = libvirt.libvirtError(text)
+        exc.err = (code, 0, text, 2, "", None, None, 0, 0)
+        raise exc
+
+    return refuse
+
+
+def test_one_that_goes_while_it_is_read_is_passed_over(dom, monkeypatch):
+    gone, stays = made(dom, "a"), made(dom, "b")
+    gone.delete(0)
+    monkeypatch.setattr(checkpoints, "every", lambda _: [gone, stays])
+    [text] = checkpoints.texts(dom)
+    assert "<name>b</name>" in text and checkpoints.names(dom) == ["b"]
+    checkpoints.forget(dom)
+    assert dom.listAllCheckpoints(0) == []
+
+
+def test_any_other_error_is_one(dom, monkeypatch):
+    made(dom, "a")
+    broken = refuses(libvirt.VIR_ERR_INTERNAL_ERROR, "no memory")
+    monkeypatch.setattr(libvirt.virDomainCheckpoint, "getXMLDesc", broken)
+    with pytest.raises(libvirt.libvirtError, match="no memory"):
+        checkpoints.texts(dom)
+    monkeypatch.setattr(libvirt.virDomain, "listAllCheckpoints", broken)
+    with pytest.raises(libvirt.libvirtError, match="no memory"):
+        checkpoints.every(dom)
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_one_whose_bitmap_qemu_does_not_remove_is_known_no_more(dom, monkeypatch, runs):
+    one, delete, flags = made(dom, "a"), libvirt.virDomainCheckpoint.delete, []
+
+    def deleted(self, flag):
+        flags.append(flag)
+        return delete(self, flag) if flag else refuses(libvirt.VIR_ERR_INTERNAL_ERROR)()
+
+    monkeypatch.setattr(libvirt.virDomainCheckpoint, "delete", deleted)
+    if not runs:
+        dom.destroy()
+    checkpoints.delete(dom, one)
+    only = libvirt.VIR_DOMAIN_CHECKPOINT_DELETE_METADATA_ONLY
+    assert flags == ([0, only] if runs else [only]) and dom.listAllCheckpoints(0) == []
+
+
+def test_a_backup_takes_away_what_is_not_needed_and_is_ours(dom, monkeypatch):
+    other = names.CHECKPOINT + "000002-20261126T160000Z-0123abcd"
+    for name in (OURS, other, "of-somebody"):
+        made(dom, name)
+    assert ours.sweep(None, dom, [other]) == []
+    assert sorted(one.getName() for one in dom.listAllCheckpoints(0)) == ["of-somebody", other]
+    broken = refuses(libvirt.VIR_ERR_INTERNAL_ERROR, "it is busy")
+    monkeypatch.setattr(libvirt.virDomainCheckpoint, "delete", broken)
+    assert ours.sweep(None, dom, []) == [f"checkpoint {other}: it is busy"]
+
+
+def test_of_one_that_is_off_its_bitmaps_go_from_the_files_and_what_cannot_go_is_named(
+    conn, dom, path, monkeypatch
+):
+    dom.destroy()
+    for name in (OURS, "of-somebody"):
+        bitmaps.add(path, name)
+    monkeypatch.setattr(ours.bitmaps, "remove", taken := Taken(bitmaps.remove))
+    assert ours.sweep(conn, dom, [OURS]) == [] and [*bitmaps.of(path)] == [OURS, "of-somebody"]
+    [why] = ours.sweep(conn, dom, [])
+    assert why == f"bitmap {OURS} of vda: the disk is full"
+    taken.fails = False
+    assert ours.sweep(conn, dom, []) == [] and [*bitmaps.of(path)] == ["of-somebody"]
+
+
+class Taken:
+    def __init__(self, remove):
+        self.remove, self.fails = remove, True
+
+    def __call__(self, *arguments):
+        if self.fails:
+            raise errors.OperationFailed("the disk is full")
+        return self.remove(*arguments)
+
+
+def test_without_a_bitmap_in_each_file_there_is_no_checkpoint(conn, tmp_path, path):
+    """The second file is none: the first has its bitmap no more."""
+    (tmp_path / "bad").write_text("no qcow2")
+    second = DISK.format(tmp_path / "bad").replace("vda", "vdb")
+    dom = conn.defineXML(WEB1.format(DISK.format(path) + second))
+    disks = tuple(LookedDisk(one, MIB, "", "qcow2") for one in ("vda", "vdb"))
+    seen = GuestLook("u", False, disks)
+    assert ours.make(conn, dom, seen, "000001-20261126T160000Z-0123abcd") == {}
+    assert bitmaps.of(path) == {}
+
+
+def test_what_libvirt_does_not_take_back_is_named(conn, dom):
+    made(dom, "a")
+    with beside.aside(dom):
+        assert checkpoints.names(dom) == ["a"]
+    dom.destroy()
+    words = r"does not take the checkpoint a of web1 back .*: its next backup is a whole one"
+    with pytest.raises(errors.OperationFailed, match=words):
+        snapshots.create(conn, "web1", snapshots.SnapshotRequest("s"))
+
+
+def test_a_checkpoint_of_somebody_else_keeps_a_guest_from_going_back(conn, dom):
+    for name in (OURS, "of-somebody"):
+        made(dom, name)
+    with pytest.raises(errors.InvalidInput, match=r"web1 has checkpoints of others.*: of-somebody"):
+        beside.remove(conn, dom)
+    assert sorted(checkpoints.names(dom)) == ["of-somebody", OURS]
+
+
+@pytest.mark.parametrize(("name", "runs", "words"), [
+    (OURS, True, f"has the bitmap {OURS}, with which web1 goes back to no snapshot: stop it first"),
+    ("of-somebody", True, "has the bitmap of-somebody, with which web1 goes back to no snapshot$"),
+    ("of-somebody", False, "has the bitmap of-somebody, with which web1 goes back to no snapshot$"),
+])  # fmt: skip
+def test_a_bitmap_that_must_stay_keeps_it_from_going_back(conn, dom, path, name, runs, words):
+    snapshots.create(conn, "web1", snapshots.SnapshotRequest("s"))
+    bitmaps.add(path, name)
+    if not runs:
+        dom.destroy()
+    with pytest.raises(errors.InvalidInput, match=words):
+        snapshots.revert(conn, "web1", "s")
+    assert [*bitmaps.of(path)] == [name]
+
+
+def test_what_backups_made_goes_when_a_guest_goes_back(conn, dom, path):
+    made(dom, OURS)
+    bitmaps.add(path, OURS)
+    dom.destroy()
+    assert beside._disks(conn, dom) == [path]
+    beside.remove(conn, dom)
+    assert bitmaps.of(path) == {} and checkpoints.names(dom) == []
+
+
+def test_snapshots_made_on_top_are_not_lost_unasked(conn, dom):
+    for name in "abc":
+        snapshots.create(conn, "web1", snapshots.SnapshotRequest(name))
+    there = {one.getName(): one for one in snapshots._newest_first(dom)}
+    snapshots._nothing_above("a", there, ["c", "b"])
+    with pytest.raises(errors.InvalidInput, match="c, b would be lost: made on top of a; cleanup"):
+        snapshots._nothing_above("a", there, ["c"])
+
+
+@pytest.mark.parametrize(("disk", "why"), [
+    ("<disk device='cdrom'/>", "a drive for cdrom"),
+    ("<disk device='floppy'/>", "a drive for floppy"),
+    ("<disk type='file' device='disk'><readonly/></disk>", "it is read-only"),
+    ("<disk type='file' device='disk'><transient/></disk>", "it is transient"),
+    ("<disk type='network' device='disk'/>", "a disk of type network as disk cannot be backed up"),
+    ("<disk type='block' device='lun'/>", "a disk of type block as lun cannot be backed up"),
+    ("<disk type='block' device='disk'/>", None), ("<disk type='volume' device='disk'/>", None),
+])  # fmt: skip
+def test_which_disks_are_in_no_backup_and_why(disk, why):
+    said = look._skipped(Disk.fromstring(disk))
+    assert said is None if why is None else said.startswith(why)
+
+
+def test_where_a_disk_is(conn):
+    pool = conn.storagePoolLookupByName("default-pool")
+    text = "<volume><name>web1</name><capacity>1024</capacity></volume>"
+    volume = pool.createXML(text, 0)
+
+    def disk(source):
+        return Disk.fromstring(f"<disk type='volume'>{source}<target dev='vda'/></disk>")
+
+    named = "<source pool='default-pool' volume='web1'/>"
+    assert look.path(conn, disk(named)) == volume.path()
+    assert look.path(conn, disk("<source dev='/dev/x'/>")) == "/dev/x"
+    for gone in (named.replace("web1", "web9"), named.replace("default-pool", "gone"), ""):
+        with pytest.raises(errors.VirtError, match=r"vda|web9|gone"):
+            look.path(conn, disk(gone))
+
+
+def test_a_bitmap_of_which_libvirt_does_not_say_how_much_changed_is_not_relied_on(conn, dom):
+    """This driver says it of none."""
+    made(dom, OURS)
+    made(dom, "of-somebody")
+    [disk] = look.look(conn, "web1").disks
+    assert disk.bitmaps == {OURS: chains.INCONSISTENT}
+
+
+def test_what_the_bitmaps_of_one_that_is_off_are_good_for(conn, dom, path):
+    dom.destroy()
+    bitmaps.add(path, OURS)
+    [disk] = look.look(conn, "web1").disks
+    assert disk.bitmaps == {OURS: chains.GOOD}
+    qemu_img("bitmap", "--disable", path, OURS)
+    [disk] = look.look(conn, "web1").disks
+    assert disk.bitmaps == {OURS: chains.DISABLED}
+    assert look._state(["in-use", "auto"]) == chains.INCONSISTENT
+
+
+def test_a_qemu_that_stands_still_is_named(monkeypatch):
+    monkeypatch.setattr(look, "_ANSWERS_S", 0.05)
+    ends = threading.Event()
+    dom = SimpleNamespace(blockInfo=lambda *_: ends.wait(60), name=lambda: "web1")
+    [disk] = Domain.fromstring(WEB1.format(DISK.format("/x"))).disks
+    try:
+        with pytest.raises(errors.OperationFailed, match="the QEMU of web1 does not answer"):
+            look._disk(None, dom, disk)
+    finally:
+        ends.set()
