@@ -1,0 +1,177 @@
+"""What a hypervisor's modules for backups, agents and high availability refuse, and say where there
+is nothing: as Salt's loader has them, on libvirt's test driver."""
+
+import json
+import os
+import tempfile
+
+import pytest
+
+pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.backups.stands import Stand
+from saltvirt.backupserve import request
+from saltvirt.hafence import agents
+from saltvirt.host.domain import aside, stands
+from tests.functional.conftest import load_with_folders
+
+IDENT = "000001-20261126T160000Z-0123abcd"
+FENCE = """#!/bin/sh
+cat > {folder}/told
+exit $(cat {folder}/code)
+"""
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    return load_with_folders(tmp_path_factory.mktemp("host"))
+
+
+@pytest.fixture
+def virt(conn, loaded, tmp_path, monkeypatch):
+    monkeypatch.setattr(stands, "FOLDER", str(tmp_path / "stands"))
+    monkeypatch.setattr(aside, "FOLDER", str(tmp_path / "aside"))
+    with tempfile.TemporaryDirectory(prefix="sv-") as run:
+        monkeypatch.setattr(request, "RUN", run)
+        monkeypatch.setattr(request, "JOURNALS", str(tmp_path / "journals"))
+        yield loaded
+
+
+@pytest.mark.parametrize(("verb", "more"), [
+    ("backup_look", {}), ("backup_over", {}), ("backup_confirm", {"test": True}),
+    ("backup_confirm", {}), ("backup_undo", {}), ("backup_wish", {"wish": "no"}),
+    ("exec", {"cmd": "true"}), ("get", {"remote": "/x", "local": "/nonexistent/x"}),
+])  # fmt: skip
+def test_a_guest_that_is_not_there_is_named(virt, verb, more):
+    with pytest.raises(errors.VirtError, match=r"nobody|/nonexistent"):
+        virt[f"virt.{verb}"]("nobody", **more)
+
+
+@pytest.mark.parametrize("verb", [
+    "backup_look", "backup_over", "backup_confirm", "backup_undo", "backup_standing",
+])  # fmt: skip
+@pytest.mark.parametrize("name", ["", "..", "a\nb"])
+def test_what_is_no_name_is_refused(virt, verb, name):
+    with pytest.raises(errors.InvalidInput, match="cannot be a guest's name"):
+        virt[f"virt.{verb}"](name)
+
+
+def test_a_guest_that_no_backup_has_replaced(virt):
+    told = virt["virt.backup_over"]("test")
+    assert (told["active"], told["waits"]) == (True, None)
+    [why] = told["why"]
+    assert why == "test is running: stop it first; stop=True powers it off"
+    assert virt["virt.backup_over"]("test", stop=True)["why"] == []
+    for verb in ("backup_confirm", "backup_undo"):
+        with pytest.raises(errors.NotFound, match="no backup has taken the place of test on "):
+            virt[f"virt.{verb}"]("test")
+    assert virt["virt.backup_standing"]("test")["state"] == "whole"
+    assert virt["virt.backup_standing"]("nobody")["state"] == "gone"
+
+
+def test_the_end_of_a_backup_that_was_not_begun(virt):
+    told = virt["virt.backup_end"]("test", IDENT)
+    assert told == {"why": "the process that kept them served died", "left": []}
+
+
+@pytest.mark.parametrize(("disks", "why"), [
+    ("vda", "disks must be a list"), ([7], "disks"), ([{"source": "vda"}], "target is missing"),
+])  # fmt: skip
+def test_disks_that_are_none_are_not_shown(virt, disks, why):
+    with pytest.raises(errors.InvalidInput, match=why):
+        virt["virt.backup_begin"]("test", IDENT, disks, "PEM")
+    assert os.listdir(request.RUN) == []
+
+
+def test_what_was_shown_to_nobody_is_not_hidden(virt):
+    assert virt["virt.backup_hide"]("a certificate") is False
+    with pytest.raises(errors.InvalidInput, match="reader"):
+        virt["virt.backup_hide"](["a certificate"])
+
+
+def test_a_target_on_whose_backups_nobody_stands(virt, tmp_path):
+    folder = tmp_path / "target"
+    folder.mkdir(mode=0o700)
+    assert virt["virt.backup_stands"](str(folder)) == []
+    stand = Stand("web1", "hv1")
+    with pytest.raises(errors.VirtError, match="not mounted"):
+        virt["virt.backup_let_go"](str(folder), "u", IDENT, stand.guest, stand.host, mounted=True)
+
+
+def test_where_this_host_shows_disks():
+    def configured(**virt):
+        return request.configured(lambda key, default=None: virt.get(key, default), "hv1")
+
+    pool = configured(**{"virt:images": "a-pool", "virt:backup:port": 7})
+    assert pool.scratch == "/srv/salt-images/_backup" and (pool.host, pool.port) == ("hv1", 7)
+    assert configured(**{"virt:images": "/images"}).scratch == "/images/_backup"
+
+
+@pytest.mark.parametrize("path", [None, 7, "", "a\0b", ["/x"]])
+def test_what_is_no_path_is_refused(virt, path):
+    for verb, named in (("put", {"remote": path, "local": "/etc/hostname"}),
+                        ("get", {"remote": path, "local": "/nonexistent/x"}),
+                        ("put", {"local": path, "remote": "/x"})):  # fmt: skip
+        with pytest.raises(errors.InvalidInput, match="must be the path of a file, not "):
+            virt[f"virt.{verb}"]("test", **named)
+
+
+def test_without_an_agent_nothing_is_done_in_a_guest(virt, tmp_path):
+    here, new = tmp_path / "here", tmp_path / "new"
+    here.write_text("x")
+    for verb, more in (("exec", {"cmd": "true"}), ("put", {"local": str(here), "remote": "/x"}),
+                       ("get", {"remote": "/x", "local": str(new)})):  # fmt: skip
+        with pytest.raises(errors.VirtError, match="agent"):
+            virt[f"virt.{verb}"]("test", **more)
+    assert not new.exists() and here.read_text() == "x"
+    with pytest.raises(errors.VirtError, match="gone"):
+        virt["virt.put"]("test", local=str(tmp_path / "gone"), remote="/x")
+
+
+# -- high availability's agent -----------------------------------------------------------------
+
+
+@pytest.fixture
+def fence(tmp_path, monkeypatch):
+    """code: what the agent ends with. told: what it was told."""
+    monkeypatch.setattr(agents, "PATH", f"{tmp_path}:{agents.PATH}")
+    path = tmp_path / "fence_fake"
+    path.write_text(FENCE.format(folder=tmp_path))
+    path.chmod(0o755)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("action", "code", "state"), [
+    ("status", 0, "on"), ("status", 2, "off"), ("off", 2, "off"), ("off", 0, "on"),
+    ("status", 1, "timed out"), ("off", 1, "timed out"),
+])  # fmt: skip
+def test_what_a_fence_agent_says_is_told_and_its_password_is_not(virt, fence, action, code, state):
+    (fence / "code").write_text(str(code))
+    secret = fence / "password"
+    secret.write_text("secret1\n")
+    secret.chmod(0o600)
+    said = virt["virt.ha_fence"]("fence_fake", {"ip": "::1"}, str(secret), action=action)
+    assert said["state"] == state and "secret1" not in json.dumps(said)
+    assert "password=secret1" in (fence / "told").read_text()
+
+
+def test_what_no_fence_agent_is_told(virt, fence):
+    with pytest.raises(errors.InvalidInput, match="action must be status or off"):
+        virt["virt.ha_fence"]("fence_fake", {"ip": "::1"}, action="reboot")
+    with pytest.raises(errors.OperationFailed, match="fence_none is not installed here"):
+        virt["virt.ha_fence"]("fence_none", {"ip": "::1"})
+    with pytest.raises(errors.InvalidInput, match="password"):
+        virt["virt.ha_fence"]("fence_fake", {"password": "secret1"})
+    assert not (fence / "told").exists()
+
+
+def test_what_the_agent_would_get_is_only_told(virt):
+    told = {"host": "hv1", "members": {"hv1": "10.0.0.1", "hv2": "10.0.0.2"}, "masters": ["m"]}
+    said = virt["virt.ha_settings"](told, test=True)
+    assert said["comment"] == "The agent would be changed" and "/etc/salt-virt/ha.json" in str(said)
+    with pytest.raises(errors.InvalidInput, match="members"):
+        virt["virt.ha_settings"]({"host": "hv1"})
+    assert virt["virt.ha_install"](test=True)["comment"] == "The agent would be changed"
+    assert virt["virt.ha_kept"]("web1") == ""
