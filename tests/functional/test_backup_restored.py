@@ -1,0 +1,191 @@
+"""What a guest from a backup is made of, and when none takes the place of one that is there: what
+is refused before anything is made. By libvirt's test driver."""
+
+import functools
+import os
+import re
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.backups.answers import ShownBackup, ShownDisk
+from saltvirt.backupserve import over, restore
+from saltvirt.host.domain import aside
+from saltvirt.host.domain.aside import Aside
+from saltvirt.host.migration import move_journal
+from saltvirt.host.provision import admission, guest_builder
+from saltvirt.migration.journal import MOVING, GuestReport, JournalEntry
+from saltvirt.xml.metadata import NAMESPACE
+from tests.functional.backed_up import MIB, UUID, qemu_img
+
+OTHER = UUID.replace("b7", "c8")
+MAC = "52:54:00:11:22:33"
+WEB1 = f"""<domain type='test'><name>web1</name><uuid>{UUID}</uuid><genid>{OTHER}</genid>
+<metadata><s:guest xmlns:s='{NAMESPACE}' version='1'><s:entry key='groups'>a</s:entry>
+<s:disk target='vda' path='/srv/old.qcow2'/></s:guest></metadata>
+<memory>1024</memory><os><type>hvm</type></os><devices>
+<disk type='file' device='disk'><driver name='qemu' type='raw'/><source file='/srv/old.raw'/>
+<target dev='vda'/></disk>
+<disk type='file' device='disk'><source file='/srv/not-saved.raw'/><target dev='vdb'/></disk>
+<disk type='file' device='cdrom'><source file='/srv/a.iso'/><target dev='hda'/><readonly/></disk>
+<interface type='network'><mac address='{MAC}'/><source network='default'/>
+<target dev='vnet7'/></interface>
+<graphics type='vnc' port='5907' autoport='no'/></devices></domain>"""
+
+
+@pytest.fixture
+def tools(tmp_path, monkeypatch):
+    (tmp_path / "images").mkdir()
+    monkeypatch.setattr(aside, "FOLDER", str(tmp_path / "aside"))
+    given = {"virt:images": str(tmp_path / "images"), "virt:lock": str(tmp_path / "lock")}
+    get = functools.partial(_get, given)
+    return guest_builder.Tools(admission.AdmissionConfig.configured(get))
+
+
+def _get(given, key, default=None):
+    return given.get(key, default)
+
+
+def made(conn, tools, *targets, itself=True, name="web1"):
+    shown = tuple(ShownDisk(target, MIB) for target in targets)
+    told = ShownBackup("000001-x", "web1", "b1", 1, WEB1, shown, "")
+    return restore.Restore(conn, guest_builder.GuestRequest(name), tools, told, "", itself)
+
+
+@pytest.mark.parametrize("itself", [True, False])
+def test_what_a_guest_from_a_backup_is(conn, tools, itself):
+    one = made(conn, tools, "vda", itself=itself, name="web2")
+    [shown] = one.shown.disks
+    one.works.append(one.work(shown, one.place("vda")))
+    path = f"{tools.admission_config.images_dir}/web2_vda.qcow2"
+    built = one.definition()
+    text = built.tostring()
+    assert built.name == "web2" and "/srv/" not in text
+    disk, drive = built.disks
+    assert (disk.source.file, disk.driver_type, disk.target) == (path, "qcow2", "vda")
+    assert (drive.device, drive.source.file) == ("cdrom", None)
+    assert [(own.target, own.path) for own in built.record.disks] == [("vda", path)]
+    for own in (UUID, OTHER, MAC, "vnet7", "5907"):
+        assert (own in text) is itself, own
+    if itself:
+        assert [entry.key for entry in built.record.entries] == ["groups"]
+    assert "/srv/old.raw" in WEB1 and one.model.name == "web1", "the backup's own stays as it is"
+
+
+def test_a_disk_of_which_the_definition_knows_nothing(conn, tools):
+    with pytest.raises(errors.BadAnswer, match="the backup's definition has no disk vdz"):
+        made(conn, tools, "vda", "vdz").check()
+
+
+@pytest.mark.parametrize("there", ["a file", "a link to nothing"])
+def test_what_is_in_the_place_of_a_disk_stays(conn, tools, there):
+    path = f"{tools.admission_config.images_dir}/web1_vda.qcow2"
+    if there == "a file":
+        with open(path, "w", encoding="ascii") as file:
+            file.write("x")
+    else:
+        os.symlink("/nonexistent/x", path)
+    with pytest.raises(errors.AlreadyExists, match=f"disk vda: {re.escape(path)} exists already"):
+        made(conn, tools, "vda").check()
+    assert os.path.lexists(path)
+
+
+# -- in the place of one that is there -----------------------------------------------------------
+
+
+@pytest.fixture
+def dom(conn):
+    text = re.sub("<interface.*?/interface>|<graphics.*?/>|<genid.*?/genid>", "", WEB1, flags=re.S)
+    return conn.defineXML(text)
+
+
+# of a guest that had no disk of its own
+DISKLESS = re.sub("<metadata>.*?</metadata>|<disk.*?</disk>", "", WEB1, flags=re.S)
+
+
+def kept(name="web1", uuid=UUID, made=("/new.qcow2",), definition=DISKLESS):
+    aside.keep(Aside(uuid, name, "000001-x", definition, made))
+
+
+def why(conn):
+    return over.look(conn, "web1", True).why
+
+
+def test_one_with_saved_memory_is_left_alone(conn, tools, dom):
+    """Its memory goes on only over the disks that it had."""
+    dom.create()
+    dom.managedSave(0)
+    assert why(conn) == ("web1 has saved memory, which belongs to its disks: start it first",)
+
+
+def test_one_that_is_defined_nowhere_is_left_alone(conn, tools, dom):
+    dom.create()
+    dom.undefine()
+    [said] = why(conn)
+    assert said == "web1 is transient: it has no definition that could be put aside"
+
+
+def test_one_with_snapshots_is_left_alone(conn, tools, dom):
+    dom.create()
+    dom.snapshotCreateXML("<domainsnapshot><name>s</name></domainsnapshot>", 0)
+    [said] = why(conn)
+    assert said.startswith("web1 has snapshots, which belong to its disks")
+
+
+def test_one_whose_migration_was_broken_off_is_left_alone(conn, tools, dom, tmp_path, monkeypatch):
+    """It may run on the target by now."""
+    folder = str(tmp_path / "moves")
+    asked = functools.partial(move_journal.may_start, folder=folder)
+    monkeypatch.setattr(move_journal, "may_start", asked)
+    about = GuestReport("web1", UUID, "hv1", False, "shutdown")
+    with move_journal.Journal(folder, "web1") as journal:
+        journal.write(JournalEntry(about, "qemu+tls://hv2/system", MOVING))
+    [said] = why(conn)
+    assert said.startswith("web1 may be on the target of a migration that was broken off")
+    kept()
+    with pytest.raises(errors.Refused, match="web1 may be on the target of a migration"):
+        over.undo(conn, tools.admission_config, "web1", True)
+    assert [one.uuid for one in aside.every()] == [UUID]
+
+
+def test_what_is_kept_of_two_of_one_name_is_nobodys(conn, tools):
+    """Both are gone; which of them is meant nobody can say."""
+    kept()
+    kept(uuid=OTHER)
+    for ask in (lambda: over.plan(conn, "web1"),
+                lambda: over.undo(conn, tools.admission_config, "web1", False)):  # fmt: skip
+        with pytest.raises(errors.Refused, match="two guests called web1 are kept: see /"):
+            ask()
+    assert len([*aside.every()]) == 2
+
+
+def test_one_that_was_renamed_since_is_not_brought_back_under_its_old_name(conn, tools, dom):
+    kept(name="old")
+    with pytest.raises(errors.Refused, match="web1 was called old then: rename it back first"):
+        over.undo(conn, tools.admission_config, "web1", False)
+
+
+def test_the_disks_of_one_that_is_as_it_was_are_not_deleted(conn, tools, dom, tmp_path):
+    """The restore did not come to its end: what it had before is what it has."""
+    kept(made=(str(tmp_path / "new.qcow2"),))
+    for ask in (lambda: over.plan(conn, "web1"),
+                lambda: over.confirm(conn, tools.admission_config, "web1")):  # fmt: skip
+        with pytest.raises(errors.Refused, match=r"web1 is as it was: the restore of 000001-x did"):
+            ask()
+    assert [*aside.every()]
+
+
+def test_that_libvirt_took_it_as_it_was_is_looked_at(conn, tools, dom, tmp_path, monkeypatch):
+    new, old = str(tmp_path / "new.qcow2"), str(tmp_path / "old.qcow2")
+    for path in (new, old):
+        qemu_img("create", "-q", "-f", "qcow2", path, str(MIB))
+    text = dom.XMLDesc(0)
+    conn.defineXML(re.sub("/srv/[a-z.0-9-]*", new, text))
+    kept(made=(new,), definition=re.sub("/srv/[a-z.0-9-]*", old, text))
+    monkeypatch.setattr(over.lookup, "define", lambda conn, _text: conn.lookupByName("web1"))
+    with pytest.raises(errors.OperationFailed, match="libvirt did not take web1 as it was"):
+        over.undo(conn, tools.admission_config, "web1", False)
+    assert os.path.exists(new) and [*aside.every()]
