@@ -13,11 +13,21 @@ import pytest
 from saltvirt import errors
 from saltvirt.backuphost import keep, prune, reader, verify
 from saltvirt.backuphost.folder import Busy
-from saltvirt.backups import chains, record
+from saltvirt.backups import chains, pieces, record
 from saltvirt.backups.marks import Verified
 from saltvirt.backups.record import Image
 from saltvirt.backups.retention import Retention
-from tests.functional.backed_up import SIZE, UUID, XML, Guest, assert_whole, disk, qemu_io, told
+from tests.functional.backed_up import (
+    SIZE,
+    UUID,
+    XML,
+    Guest,
+    assert_whole,
+    disk,
+    qemu_img,
+    qemu_io,
+    told,
+)
 from tests.functional.steps import killed_at_every_step
 
 WHEN = "2026-11-23T16:30:00Z"
@@ -87,12 +97,36 @@ def test_one_changed_byte_of_the_guests_is_seen_and_makes_the_next_a_whole_one(c
     assert guest.target.stock(UUID).good == made[:3]
 
 
-def test_what_is_there_where_the_guest_had_zeros_is_seen(chain):
-    """Also far behind the first byte of a long piece."""
+def test_what_is_there_where_the_guest_had_zeros_is_seen(guest):
+    """Far behind the first byte of a long piece."""
+    made, size = guest.new_ident(), reader.MOST_BYTES + SIZE
+    with guest.target.making(UUID, made) as new:
+        qemu_img("create", "-q", "-f", "qcow2", new.disk_path("vda"), str(size))
+        with new.pieces("vda") as file:
+            file.add(pieces.zeros(0, size))
+        qemu_io(new.disk_path("vda"), f"write -q -P 1 {size - 1} 1")
+        taken = dataclasses.replace(disk(made, None, file.sha256), size_bytes=size)
+        new.finish(told([taken]), XML)
+    found = verified(guest, made)
+    assert found.broken == {"vda": f"the {size} bytes at 0 are others than were read"}
+
+
+def test_one_that_cannot_be_read_back_now_is_named_and_hinders_no_other(chain, tmp_path):
+    """Somebody else reads the guest's back; another guest's are."""
     guest, made = chain
-    qemu_io(path(guest, made[3]), f"write -q -P 1 {10 * 65536 + 65535} 1")
-    found = verified(guest, made[3])
-    assert found.broken == {"vda": "the 65536 bytes at 655360 are others than were read"}
+    another = UUID.replace("b7", "a7")
+    with guest.target.making(another, made[3]) as new:
+        shutil.copy(path(guest, made[3]), new.disk_path("vda"))
+        shutil.copy(path(guest, made[3], "vda.pieces"), new.path)
+        [record_] = [one for one in guest.target.stock(UUID).records if one.ident == made[3]]
+        new.finish(record_, XML)
+    with guest.target.folder.locked(UUID, verify.VERIFYING):
+        found = keep.read_back(guest.target, None, "latest", None, WHEN, lambda *_: None).backups
+    first, second = found
+    assert (first.uuid, first.trouble, first.wrong) == (another, None, None)
+    assert first.verified.is_good
+    assert second.uuid == UUID and second.verified is None
+    assert second.trouble == f"somebody else is at work on {guest.target.folder.root}/{UUID}"
 
 
 def test_what_stands_on_a_broken_one_is_not_good_but_not_itself_broken(chain):

@@ -129,6 +129,15 @@ def test_of_a_disk_of_many_pieces_each_is_there(tmp_path, program):
     assert (tmp_path / "raw").read_bytes() == image
 
 
+def test_a_host_that_does_not_show_the_bitmap_makes_no_backup(guest):
+    with guest.shown() as (port, authority):
+        disk = ServedDisk("vda", guest.size, "/a", "vda", ("qemu:dirty-bitmap:x",), reason="asked")
+        shown = Serving(UUID, HOST, port, "stopped", XML, (disk,), authority)
+        with pytest.raises(errors.VirtError, match="not serve qemu:dirty-bitmap:x of vda"):
+            guest.receive(guest.plan().ident, shown)
+    assert not guest.target.stock(UUID).backups
+
+
 WRITERS = {
     "it does not begin": ("exit 1", "qemu-nbd does not begin"),
     "it fails at the end": ('{real} "$@"; exit 1', "vda.qcow2 cannot be written: qemu-nbd failed"),

@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("cryptography")
 
 from saltvirt import doors, errors
-from saltvirt.backuphost import daemon, relay
+from saltvirt.backuphost import daemon, relay, show
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
 from tests.functional.pulled import FIRST_PORT, PORTS, trusting
@@ -139,8 +139,9 @@ def test_what_is_said_before_tls_gets_no_further(shown):
     assert not door.is_read
 
 
-def test_who_reads_is_known_and_is_shown_out_at_the_end(shown, reader):
-    door, authority = shown
+@contextlib.contextmanager
+def reading(door, authority, reader):
+    """A connection of who may, to the server behind."""
     context = ssl.create_default_context(cadata=authority)
     with trusting(reader, authority, "shown") as folder:
         context.load_cert_chain(f"{folder}/client-cert.pem", f"{folder}/client-key.pem")
@@ -154,6 +155,12 @@ def test_who_reads_is_known_and_is_shown_out_at_the_end(shown, reader):
         said = b""
         while b"vda" not in said:
             said += tls.recv(100)
+        yield tls
+
+
+def test_who_reads_is_known_and_is_shown_out_at_the_end(shown, reader):
+    door, authority = shown
+    with reading(door, authority, reader) as tls:
         assert door.is_read
         door.end()
         with contextlib.suppress(OSError):
@@ -163,6 +170,21 @@ def test_who_reads_is_known_and_is_shown_out_at_the_end(shown, reader):
             break
         time.sleep(0.1)
     assert not door.is_read
+    with pytest.raises(OSError):
+        socket.create_connection((HOST, door.port), timeout=5)
+
+
+def test_it_is_shown_as_long_as_somebody_reads_and_a_while_after(shown, reader, disk, monkeypatch):
+    door, authority = shown
+    monkeypatch.setattr(show, "_LOOK_S", 0.05)
+    server = daemon.begin([daemon.Shown(str(disk), "raw", "vda")], f"{disk}.nbd")
+    keeps = threading.Thread(target=show._keep, args=(server, door, lambda: True, 0.5))
+    with reading(door, authority, reader):
+        keeps.start()
+        time.sleep(1.2)
+        assert keeps.is_alive() and server.lives
+    keeps.join(30)
+    assert not keeps.is_alive() and not server.lives
     with pytest.raises(OSError):
         socket.create_connection((HOST, door.port), timeout=5)
 
@@ -249,6 +271,12 @@ def test_what_answers_otherwise_is_not_the_door(reader, said):
         other.start()
         assert not relay.shows(HOST, listener.getsockname()[1], reader.authority)
         other.join(10)
+
+
+def test_a_disk_that_cannot_be_shown_is_said_to_be_with_why(tmp_path):
+    words = r"^the disks cannot be shown: .*Could not open '.*/gone': No such file or directory"
+    with pytest.raises(errors.OperationFailed, match=words):
+        daemon.begin([daemon.Shown(str(tmp_path / "gone"), "raw", "vda")], str(tmp_path / "nbd"))
 
 
 def test_a_machine_keeps_its_own_and_makes_it_anew_when_it_is_spoiled(tmp_path):
