@@ -80,6 +80,23 @@ def test_what_the_runner_never_asks_is_refused(host, fun, each, words):
         host[0].answers(fun, each)
 
 
+@pytest.mark.parametrize(("fun", "said"), [
+    ("virt.no_such", "'virt.no_such' is not available."),
+    ("virt.breaks", "internal error: ZeroDivisionError('division by zero') "
+                    "(the host's minion log has the traceback)"),
+    ("virt.vm_state", "ERROR: no guest 'gone' on "),
+])  # fmt: skip
+def test_what_fails_by_itself_is_told_as_a_person_reads_it(host, conn, caplog, fun, said):
+    """A fault of ours has its traceback in the host's log, and nothing else has one."""
+    module = host[0]
+    module.__salt__["virt.breaks"] = lambda: 1 / 0
+    kwarg = {"vm_": "gone"} if fun == "virt.vm_state" else {}
+    told = module.answer(fun, kwarg, __pub_jid=JID)["said"]
+    assert told["return"].startswith(said) and told["retcode"] == 1
+    assert module.__context__ == {"retcode": 1}
+    assert ("Traceback" in caplog.text) is (fun == "virt.breaks")
+
+
 # -- what is told meanwhile -----------------------------------------------------------------------
 
 

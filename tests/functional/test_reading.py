@@ -1,9 +1,15 @@
 """Reading and lifecycle on libvirt's test driver; what it did is read from raw libvirt."""
 
+import json
+import re
+
 import pytest
 
 from saltvirt import errors
 from saltvirt.answers.migration import Recovered
+from saltvirt.ha.registry import GuestRecord, Registry
+from saltvirt.haagent import kept as ha_kept
+from saltvirt.haagent import store
 from saltvirt.host.domain import overview, resize
 from saltvirt.host.migration import api
 from saltvirt.host.node import running
@@ -369,3 +375,38 @@ def test_a_volume_that_is_no_file_grows_in_its_pool(conn):
             resize._grow_stopped(conn, volume.path(), "raw", 4 << 20)
     finally:
         volume.delete()
+
+
+@pytest.mark.parametrize(("function", "given", "instead"), [
+    ("migrate_non_shared", ("web1", "hv2"), "virt.migrate web1 hv2 copy_storage=all"),
+    ("migrate_non_shared_inc", ("web1", "hv2", True),
+     "virt.migrate web1 qemu+ssh://hv2/system copy_storage=incremental"),
+    ("seed_non_shared_migrate", ({},), "virt.migrate NAME HOST"),
+])  # fmt: skip
+def test_what_is_gone_says_what_to_call(virt, function, given, instead):
+    with pytest.raises(errors.Unsupported, match=re.escape(instead)):
+        virt[f"virt.{function}"](*given)
+
+
+def test_one_that_high_availability_keeps_does_not_start_with_its_host(
+    virt, dom, tmp_path, monkeypatch
+):
+    """It would run twice where its host comes back after it was started on another."""
+    kept = Registry(guests={"test": GuestRecord("running", host="hv1")})
+    found = store.KeptFile({}, {}, 1, "", 0, Registry(), kept)
+    (tmp_path / "kept.json").write_text(json.dumps(found.to_answer()))
+    monkeypatch.setattr(ha_kept, "FILE", str(tmp_path / "kept.json"))
+    with pytest.raises(errors.Refused, match="test is kept by high availability on hv1 "):
+        virt["virt.set_autostart"]("test", "on")
+    assert dom.autostart() == 0
+    assert virt["virt.set_autostart"]("test", "off") is True
+    (tmp_path / "kept.json").write_text("{")
+    with pytest.raises(errors.VirtError, match="damaged"):
+        virt["virt.set_autostart"]("test", "on")
+    assert dom.autostart() == 0
+
+
+def test_what_only_the_grains_and_libvirts_files_know(virt):
+    assert virt["virt.virt_type"]() == "physical"
+    with pytest.raises(errors.Unsupported, match="where test:///default keeps its domains is not"):
+        virt["virt.names_on_disk"]()
