@@ -2,6 +2,7 @@
 By QEMU's own storage daemon, of a guest of libvirt's test driver that is off."""
 
 import contextlib
+import io
 import json
 import os
 import socket
@@ -19,9 +20,11 @@ from saltvirt.backups import record
 from saltvirt.backups.answers import PlannedDisk
 from saltvirt.backupserve import api, keeper, request
 from saltvirt.backupserve.request import Begun, EndRequest, Journal, ServeRequest
+from saltvirt.host.domain import guest_lock
 from saltvirt.images import bitmaps
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
+from tests.clock import until
 from tests.functional.backed_up import MIB, UUID, qemu_img
 from tests.functional.pulled import FIRST_PORT, HOST, PORTS
 
@@ -229,3 +232,95 @@ def test_one_backup_of_a_guest_at_a_time(folder):
         pass
     with Journal("web1").held():
         pass
+
+
+# -- the program ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def program(asked, monkeypatch):
+    """Runs it in this process: its exit code."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(asked.to_answer())))
+    monkeypatch.setattr(keeper.signal, "signal", lambda *_: None)
+    return lambda: keeper.main([])
+
+
+def test_a_guest_that_is_off_stays_off_until_its_backup_is_told_to_end(
+    program, asked, conn, folder, capsys
+):
+    seen = []
+
+    def ends():
+        until(lambda: os.path.exists(request.exports_of("web1")), "its disks are shown")
+        lock = guest_lock.held(asked.locks, "virt.start", "web1", wait_s=0)
+        with contextlib.suppress(errors.OperationFailed), lock:
+            seen.append("it can be started")
+        seen.append(api.end(conn, "web1", EndRequest(IDENT, False)))
+
+    thread = threading.Thread(target=ends)
+    thread.start()
+    assert program() == 0
+    thread.join(60)
+    assert [(one.why, one.left) for one in seen] == [(None, ())]
+    assert json.loads(capsys.readouterr().out)["serving"]["uuid"] == UUID
+    with guest_lock.held(asked.locks, "virt.start", "web1", wait_s=0):
+        nothing_is_left(folder, conn)
+
+
+def test_the_program_says_why_nothing_is_shown(program, folder, capsys):
+    with Journal("web1").held():
+        assert program() == 1
+    said = json.loads(capsys.readouterr().out)
+    assert said == {"error": "another backup of web1 is under way here: wait for it"}
+
+
+def test_where_who_asked_for_it_has_died_nothing_stays_shown(program, folder, conn, monkeypatch):
+    """Nobody else knows that there is something to end."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    with contextlib.suppress(BrokenPipeError), open(writes, "w", encoding="ascii") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        assert program() == 1
+    nothing_is_left(folder, conn)
+
+
+@pytest.mark.parametrize("says", ["", "{", "no JSON\n"])
+def test_a_program_that_says_nothing_of_use_is_ended(asked, conn, folder, monkeypatch, says):
+    script = f"{folder}/program"
+    with open(script, "w", encoding="ascii") as file:
+        file.write(f"#!/bin/sh\nprintf '{says}'; echo 'its last words' >&2; exec sleep 100\n")
+    os.chmod(script, 0o755)
+    monkeypatch.setattr(sys, "executable", script)
+    monkeypatch.setattr(api, "_BEGINS_S", 0.5)
+    with pytest.raises(errors.OperationFailed, match="web1 are not served: its last words"):
+        api.begin(os.path.dirname(os.path.dirname(api.__file__)), conn, asked)
+    nothing_is_left(folder, conn)
+
+
+def test_one_that_is_silent_when_it_is_to_end_is_still_at_work(conn, folder, monkeypatch):
+    """Nothing of it is taken away under it."""
+    monkeypatch.setattr(api, "_ENDS_S", 0.1)
+    with Journal("web1").held(), socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(request.socket_of("web1"))
+        listener.listen()
+        with pytest.raises(errors.OperationFailed, match="another backup of web1 is under way"):
+            api.end(conn, "web1", EndRequest(IDENT, True))
+        assert os.path.exists(request.socket_of("web1"))
+
+
+def test_what_it_cannot_end_is_said(asked, conn, folder):
+    """By a listener that answers as the program does."""
+
+    def answers(listener):
+        with keeper._accepted(listener) as (_, answer):
+            answer({"error": "libvirt does not end the backup of web1"})
+
+    with keeper._listening("web1") as listener:
+        for call in (lambda: api.end(conn, "web1", EndRequest(IDENT, True)),
+                     lambda: api.begin("/nonexistent", conn, asked)):  # fmt: skip
+            listener.settimeout(60)
+            thread = threading.Thread(target=answers, args=(listener,))
+            thread.start()
+            with pytest.raises(errors.OperationFailed, match="libvirt does not end the backup"):
+                call()
+            thread.join(60)
