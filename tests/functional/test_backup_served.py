@@ -284,15 +284,22 @@ def test_where_who_asked_for_it_has_died_nothing_stays_shown(program, folder, co
     nothing_is_left(folder, conn)
 
 
-@pytest.mark.parametrize("says", ["", "{", "no JSON\n"])
-def test_a_program_that_says_nothing_of_use_is_ended(asked, conn, folder, monkeypatch, says):
+@pytest.mark.parametrize(("says", "why"), [
+    ("", "the disks of web1 are not served: its last words"),
+    ("no JSON", "the disks of web1 are not served: its last words"),
+    ('{"error": "it has no room"}', "^it has no room$"), ("{}", "it did not say why"),
+])  # fmt: skip
+def test_a_program_that_shows_nothing_says_why_or_is_ended(
+    asked, conn, folder, monkeypatch, says, why
+):
     script = f"{folder}/program"
     with open(script, "w", encoding="ascii") as file:
-        file.write(f"#!/bin/sh\nprintf '{says}'; echo 'its last words' >&2; exec sleep 100\n")
+        line = f"echo '{says}'" if says else "true"
+        file.write(f"#!/bin/sh\necho 'its last words' >&2; {line}; exec sleep 1\n")
     os.chmod(script, 0o755)
     monkeypatch.setattr(sys, "executable", script)
     monkeypatch.setattr(api, "_BEGINS_S", 0.5)
-    with pytest.raises(errors.OperationFailed, match="web1 are not served: its last words"):
+    with pytest.raises(errors.OperationFailed, match=why):
         api.begin(os.path.dirname(os.path.dirname(api.__file__)), conn, asked)
     nothing_is_left(folder, conn)
 
@@ -324,3 +331,50 @@ def test_what_it_cannot_end_is_said(asked, conn, folder):
             with pytest.raises(errors.OperationFailed, match="libvirt does not end the backup"):
                 call()
             thread.join(60)
+
+
+def test_one_that_dies_while_it_is_told_to_end_is_cleaned_away(conn, folder):
+    def dies(listener):
+        listener.accept()[0].close()
+
+    with keeper._listening("web1") as listener:
+        listener.settimeout(60)
+        thread = threading.Thread(target=dies, args=(listener,))
+        thread.start()
+        assert "died" in api.end(conn, "web1", EndRequest(IDENT, True)).why
+        thread.join(60)
+    assert not os.path.lexists(request.socket_of("web1"))
+
+
+# -- libvirt, and the guest, meanwhile -----------------------------------------------------------
+
+
+def test_while_libvirt_is_away_a_backup_goes_on_and_its_end_is_left_to_others(
+    asked, folder, monkeypatch
+):
+    monkeypatch.setattr(keeper, "_BACK_S", 0.1)
+    away = replaced(asked, uri=f"qemu+unix:///system?socket={folder}/none")
+    journal = Journal("web1")
+    journal.write(Begun("web1", UUID, IDENT, f"{folder}/scratch", active=True))
+    kept = keeper.Keeper(away, journal)
+    assert kept.why_over() is None
+    with pytest.raises(errors.ConnectionFailed):
+        kept.end()
+    assert journal.read() is not None
+    monkeypatch.setattr(keeper, "IDLE_S", -1)
+    assert kept.why_over() == "nobody has read for -1 s"
+
+
+def test_a_guest_that_is_gone_meanwhile_is_no_fault(asked, conn, folder):
+    kept = keeper.Keeper(asked, Journal("web1"))
+    conn.lookupByName("web1").undefine()
+    assert kept.why_over() == "the guest was stopped, or libvirt ended its backup"
+    assert kept.settle(EndRequest(IDENT, True)) == ()
+
+
+def test_why_libvirt_does_not_say_whether_it_is_served_is_kept(asked, conn, folder):
+    """This driver has no backups."""
+    conn.lookupByName("web1").create()
+    kept = keeper.Keeper(asked, Journal("web1"))
+    kept._begun = Begun("web1", UUID, IDENT, f"{folder}/scratch", active=True)
+    assert "not supported by the connection driver" in kept.why_over()

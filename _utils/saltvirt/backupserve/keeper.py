@@ -115,6 +115,8 @@ class Keeper:
             why = self._why_not_served()
         except errors.ConnectionFailed:
             why = None  # libvirt is being restarted; the guest's QEMU serves on
+        except errors.VirtError as exc:
+            why = exc.text
         if why:
             return why
         return f"nobody has read for {IDLE_S} s" if self.quiet_s() > IDLE_S else None
