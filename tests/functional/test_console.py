@@ -70,7 +70,8 @@ def typist(libvirtd, tmp_path):  # noqa: F811
                 libvirtd.uri,
                 str(tmp_path),
             ]
-            path = os.pathsep.join([str(api.REPOSITORY), str(api.REPOSITORY / "_utils")])
+            own = [str(api.REPOSITORY), str(api.REPOSITORY / "_utils")]
+            path = os.pathsep.join([*own, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
             env = {**os.environ, "PYTHONPATH": path}
             return stack.enter_context(Console([*argv, *words], env=env, cwd=api.REPOSITORY))
 

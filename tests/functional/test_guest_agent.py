@@ -1,19 +1,22 @@
 """Commands and files by a guest's agent: by QEMU's own, and by one that lies."""
 
+import contextlib
 import hashlib
 import os
 import signal
 import socket
 import threading
 import time
+from contextlib import nullcontext
 
 import pytest
 
-from saltvirt import errors, guesttalk
+from saltvirt import errors, guesttalk, units
 from saltvirt.guestagent import words
 from saltvirt.guestagent.asked import Command, Ended, Get, Put
 from saltvirt.reachhost import guest_exec, session
 from saltvirt.reachhost.guest_files import Incoming, Outgoing
+from saltvirt.reachmaster import guest as on_master
 from tests.clock import until
 from tests.functional.agent import Real, liar, real  # noqa: F401 - a fixture
 from tests.lab import process
@@ -75,6 +78,19 @@ def test_more_output_than_is_taken_is_cut_and_said(real):  # noqa: F811
     assert ended.exit_code == 5  # it was read to its end
     ended, out, _ = run(real.agent, "head", "-c", str(words.MOST_OUTPUT_BYTES), "/dev/zero")
     assert len(out) == words.MOST_OUTPUT_BYTES and not ended.is_cut
+
+
+def test_a_script_of_ours_that_does_not_end_is_named(monkeypatch):
+    monkeypatch.setattr(guest_exec, "_SCRIPT_S", 0.1)
+    with pytest.raises(errors.OperationFailed, match=r"process 5 in web1 did not end within 0\.1"):
+        put(liar(exec={"pid": 5}, exec_status={"exited": False}), "/tmp/a", b"")
+
+
+def test_what_needs_no_shell_is_not_said_to_go_without_one():
+    with pytest.raises(errors.Unsupported) as raised:
+        put(liar(file_open=errors.Unsupported("switched off")), "/a", b"", atomic=False,
+            overwrite=True)  # fmt: skip
+    assert raised.value.text == "switched off"
 
 
 def test_a_guest_without_a_shell():
@@ -310,3 +326,72 @@ def test_one_that_says_a_little_again_and_again_neither():
             ended.set()
             thread.join()
     until(lambda: not thread.is_alive(), "it ends")
+
+
+class Told:
+    """A Report's words of progress."""
+
+    def __init__(self):
+        self.progress_ = []
+
+    def progress(self, percent, text):
+        self.progress_.append((round(percent), text))
+
+
+@pytest.fixture
+def master(real, served, monkeypatch):  # noqa: F811
+    """What the runner's verbs meet: a line to a hypervisor whose guest has that agent."""
+
+    @contextlib.contextmanager
+    def line(_fleet, _name):
+        talk, thread = served(real.agent)
+        try:
+            yield "hv1", talk
+        finally:
+            talk._line.close()
+            thread.join(20)
+
+    monkeypatch.setattr(on_master, "line", line)
+    return Told()
+
+
+@pytest.mark.usefixtures("master")
+def test_a_command_as_the_runner_answers_of_it():
+    def answered(script, **more):
+        asked = on_master.Asked(Command(("/bin/sh", "-c", script)), **more)
+        return on_master.run(None, "web1", asked)
+
+    found = answered("cat; echo e >&2", stdin=b"a\x1b[2Jb")
+    assert "retcode" not in found and found["web1"]["result"] is True
+    assert (found["web1"]["stdout"], found["web1"]["stderr"]) == ("ab", "e\n")
+    assert found["web1"]["comment"] == "web1 on hv1: exit code 0"
+    found = answered("printf '\\377'; exit 3", is_raw=True)
+    assert (found["retcode"], found["web1"]["exit_code"], found["web1"]["stdout"]) == (1, 3, "/w==")
+
+
+def test_a_file_as_the_runner_brings_it_and_fetches_it(master, tmp_path):
+    local, remote, back = (tmp_path / name for name in ("local", "remote", "back"))
+    data = os.urandom(words.PIECE_BYTES * 2 + 7)
+    local.write_bytes(data)
+    local.chmod(0o640)
+    copy = on_master.Copy(str(local), str(remote))
+    found = on_master.put(None, "web1", copy, None, True, master)
+    assert remote.read_bytes() == data and remote.stat().st_mode & 0o7777 == 0o640
+    assert found["web1"]["size_bytes"] == len(data) and found["web1"]["host"] == "hv1"
+    assert [percent for percent, _ in master.progress_] == [100, 100]
+    with pytest.raises(errors.AlreadyExists):
+        on_master.put(None, "web1", copy, None, True, master)
+    fetched = on_master.Copy(str(back), str(remote))
+    with pytest.raises(errors.InvalidInput, match="most= allows more"):
+        on_master.get(None, "web1", fetched, len(data) - 1, master)
+    assert not back.exists()
+    assert on_master.get(None, "web1", fetched, len(data), master)["web1"]["result"] is True
+    assert back.read_bytes() == data
+    assert master.progress_[-1] == (0, f"web1: {back}: {units.human_bytes(len(data))}")
+
+
+@pytest.mark.parametrize("user", [None, "anna"])
+def test_files_of_the_master_are_for_those_who_have_it(monkeypatch, user):
+    monkeypatch.setattr(on_master.asker, "of", lambda _opts: user)
+    with pytest.raises(errors.Denied, match="files of the master") if user else nullcontext():
+        on_master.only_here({})

@@ -354,7 +354,7 @@ def test_tls_reads_a_certificate_that_was_renewed(tmp_path):
 
 
 ENGINE = """
-import json, logging, sys
+import json, logging, signal, sys
 import salt.config, salt.loader
 role, root, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 opts = getattr(salt.config, f"{role}_config")(None)
@@ -369,6 +369,7 @@ if role == "master":
 functions = salt.loader.minion_mods(opts) if role == "minion" else {}
 engines = salt.loader.engines(opts, functions, salt.loader.runner(opts), {})
 logging.getLogger().addHandler(logging.StreamHandler())
+signal.signal(signal.SIGTERM, lambda *_: sys.exit())
 engines["virt_exporter.start"](**options)
 """
 
@@ -380,12 +381,15 @@ def engine(role, root, **options):
         port = taken.getsockname()[1]
     said = root / "said"
     argv = [sys.executable, "-c", ENGINE, role, str(root), json.dumps({"port": port, **options})]
+    path = f"{REPOSITORY}:{REPOSITORY}/_utils:{os.environ.get('PYTHONPATH', '')}".rstrip(":")
     with open(said, "wb") as log, subprocess.Popen(
         argv, cwd=REPOSITORY, stdout=log, stderr=log,
-        env={"PYTHONPATH": f"{REPOSITORY}:{REPOSITORY}/_utils", "HOME": str(root)},
+        env={**os.environ, "PYTHONPATH": path, "HOME": str(root)},
     ) as process:  # fmt: skip
         try:
             yield port, said
+            process.terminate()
+            assert process.wait(60) == 0
         finally:
             process.kill()
 

@@ -124,7 +124,7 @@ class View:
         texts, guests = {}, set[str]()
         for host in sorted({*told, *info}):
             asked = _shown_of(told.get(host))
-            guests |= asked.get("vm_info", {}).keys()
+            guests |= (asked.get("vm_info") or {}).keys()
             both = {"query": asked, **({"info": info[host]} if host in info else {})}
             text = json.dumps(both, sort_keys=True)
             texts[host] = hashlib.sha256(text.encode()).hexdigest(), text

@@ -1,0 +1,286 @@
+"""The master's part of reaching guests: tickets, the way to a hypervisor that lies or is silent,
+what pages are told; without any guest."""
+
+import contextlib
+import json
+import os
+import runpy
+import socket
+import ssl
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("salt")
+pytest.importorskip("tornado")
+pytest.importorskip("cryptography")
+
+from saltvirt import doors, errors
+from saltvirt.answers import reach
+from saltvirt.pki.common import certs
+from saltvirt.pki.host import own_pair
+from saltvirt.reachmaster import guest, news, pages, serve, tickets, view, way
+from tests.clock import until
+from tests.lab.paths import REPOSITORY
+
+DIGEST = "a" * 64
+SECRET = "s" * 43
+
+
+@pytest.fixture
+def opts(tmp_path):
+    return {"cachedir": str(tmp_path), "sock_dir": str(tmp_path)}
+
+
+def made(opts, secret=SECRET, user=None):
+    with tickets.making(opts, user, tickets.digest(secret)):
+        pass
+    return tickets.folder(opts) / tickets.digest(secret)
+
+
+# -- tickets ---------------------------------------------------------------------------------------
+
+
+def test_a_secret_is_good_for_one_ticket(opts):
+    path = made(opts)
+    with pytest.raises(errors.AlreadyExists, match="make another secret"):
+        made(opts)
+    assert tickets.redeemed(opts, SECRET).is_page and not path.exists()
+
+
+def test_a_ticket_that_is_being_made_is_none_yet(opts):
+    with tickets.making(opts, None, tickets.digest(SECRET)), pytest.raises(errors.Denied):
+        tickets.redeemed(opts, SECRET)
+    assert tickets.redeemed(opts, SECRET).is_page
+
+
+def test_no_ticket_is_left_where_it_could_not_be_made(opts):
+    with pytest.raises(ZeroDivisionError), tickets.making(opts, None, DIGEST):
+        raise ZeroDivisionError
+    assert os.listdir(tickets.folder(opts)) == [".lock"]
+
+
+def test_a_folder_that_leads_elsewhere_is_not_used(opts, tmp_path):
+    place = tickets.folder(opts)
+    place.parent.mkdir(parents=True)
+    (tmp_path / "theirs").mkdir()
+    place.symlink_to(tmp_path / "theirs")
+    with pytest.raises(errors.OperationFailed, match="is not a folder of this user alone"):
+        made(opts)
+    assert os.listdir(tmp_path / "theirs") == []
+
+
+@pytest.mark.parametrize("name", [DIGEST, "x"])
+@pytest.mark.parametrize("text", ["", "{", "[]", "[" * 100_000, '{"user": 7}', None])
+def test_what_is_no_ticket_goes_when_it_is_old(opts, name, text):
+    kept = made(opts)
+    path = tickets.folder(opts) / name
+    if text is None:
+        path.symlink_to("/etc/passwd")
+    else:
+        path.write_text(text)
+    made(opts, "t" * 43)
+    assert os.path.lexists(path), "somebody may be writing it"
+    old = time.time() - 301
+    os.utime(path, (old, old), follow_symlinks=False)
+    made(opts, "u" * 43)
+    assert not os.path.lexists(path) and kept.exists()
+
+
+def test_a_ticket_that_nobody_used_goes_when_it_is_no_good(opts, monkeypatch):
+    path, now = made(opts), time.time()
+    monkeypatch.setattr(tickets, "time", SimpleNamespace(time=lambda: now + 31))
+    made(opts, "t" * 43)
+    assert not path.exists()
+
+
+# -- the way ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hypervisor(monkeypatch):
+    """begin(what it does with a caller) → the way to it."""
+    monkeypatch.setattr(way, "CONNECT_S", 0.5)
+    own, caller = own_pair.made(reach.DOOR, certs.SERVER), own_pair.made(reach.DOOR, certs.CLIENT)
+    shown = doors.Credentials(own.authority, own.certificate, own.key, caller.authority)
+    context = doors.context(shown, ssl.PROTOCOL_TLS_SERVER)
+    with contextlib.ExitStack() as ends:
+
+        def begin(does):
+            listener = ends.enter_context(socket.create_server(("127.0.0.1", 0)))
+
+            def serve_one():
+                with contextlib.suppress(OSError):
+                    line, _ = listener.accept()
+                    with context.wrap_socket(line, server_side=True) as tls:
+                        does(tls)
+                        tls.recv(1)
+
+            threading.Thread(target=serve_one, daemon=True).start()
+            port = listener.getsockname()[1]
+            return way.Way("web1", "u", "hv1", "display", "vnc", "127.0.0.1", port, own.authority,
+                           caller.certificate, caller.key)  # fmt: skip
+
+        yield begin
+
+
+def test_who_is_let_in_reads_what_is_the_guests(hypervisor):
+    with way.connected(hypervisor(lambda line: line.sendall(b"ok\nRFB"))) as line:
+        assert line.recv(3) == b"RFB" and line.gettimeout() is None
+
+
+@pytest.mark.parametrize("does, error, words", [
+    (lambda line: line.sendall(b"no web1 is off\n"), errors.OperationFailed, "^hv1: web1 is off$"),
+    (lambda line: line.unwrap(), errors.OperationFailed, "it ended without a word"),
+    (lambda line: line.sendall(b"x" * 5000), errors.OperationFailed, "hv1: xxx"),
+    (lambda line: time.sleep(2), errors.ConnectionFailed, "hv1 is not reached at 127.0.0.1 port"),
+])  # fmt: skip
+def test_a_hypervisor_that_lets_nobody_in_is_named_with_its_reason(hypervisor, does, error, words):
+    with pytest.raises(error, match=words):
+        way.connected(hypervisor(does))
+
+
+# -- the engine ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address, port, origins, words", [
+    ("everywhere", 8003, None, "address must be an IP address"),
+    ("127.0.0.1", True, None, "port must be a number"), ("::1", 0, None, "port must be"),
+    ("127.0.0.1", "8003", None, "port must be"),
+    ("127.0.0.1", 8003, "example.com", "origins must be a list of such as https://"),
+    ("127.0.0.1", 8003, ["https://a", 7], "origins must be"),
+])  # fmt: skip
+def test_a_wrong_option_of_the_engine_is_one_line(opts, address, port, origins, words):
+    with pytest.raises(errors.InvalidInput, match=f"the engine virt_reach: {words}") as raised:
+        serve.run(opts, address, port, origins, lambda: False)
+    assert "\n" not in raised.value.text
+
+
+def test_a_port_that_is_taken_is_one_line(opts):
+    found = []
+
+    def run(port):
+        try:
+            serve.run(opts, "127.0.0.1", port, ("https://a",), lambda: False)
+        except errors.VirtError as exc:
+            found.append(exc)
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        thread = threading.Thread(target=run, args=(port,))  # it makes a loop of its own
+        thread.start()
+        thread.join(30)
+    assert [type(one) for one in found] == [errors.OperationFailed]
+    assert found[0].text.startswith(f"cannot listen on 127.0.0.1 port {port}: ")
+
+
+def test_the_engine_is_for_a_master_and_rests_before_it_is_begun_again(caplog, monkeypatch):
+    engine = runpy.run_path(str(REPOSITORY / "_engines/virt_reach.py"))
+    rests = []
+    start = engine["start"]
+    monkeypatch.setitem(start.__globals__, "time", SimpleNamespace(sleep=rests.append))
+    for role, words in (("minion", "is for a master, not for a minion"),
+                        ("master", "the engine virt_reach: port must be")):  # fmt: skip
+        monkeypatch.setitem(start.__globals__, "__opts__", {"__role": role})
+        start(port="x")
+        assert words in caplog.records[-1].getMessage()
+    assert rests == [10, 10]
+
+
+# -- commands and files ----------------------------------------------------------------------------
+
+
+def test_what_a_command_reads_is_a_file_of_the_master_that_is_not_too_long(tmp_path):
+    path = tmp_path / "in"
+    path.write_bytes(b"\0input")
+    assert guest.read_input(None) == b"" and guest.read_input(str(path)) == b"\0input"
+    with pytest.raises(errors.VirtError, match="none"):
+        guest.read_input(str(tmp_path / "none"))
+    path.write_bytes(bytes(64 * 1024 + 1))
+    with pytest.raises(errors.InvalidInput, match="more than 64 KiB: bring it by"):
+        guest.read_input(str(path))
+
+
+def test_what_a_command_reads_may_be_typed(tmp_path, monkeypatch):
+    path = tmp_path / "in"
+    path.write_bytes(b"typed")
+    with open(path) as file:
+        monkeypatch.setattr(guest.sys, "stdin", file)
+        assert guest.read_input("-") == b"typed"
+    ours, theirs = os.openpty()
+    os.close(theirs)  # its terminal is gone
+    with open(ours) as file:
+        monkeypatch.setattr(guest.sys, "stdin", file)
+        with pytest.raises(errors.InvalidInput, match="stdin='-' cannot be read: Input/output"):
+            guest.read_input("-")
+
+
+# -- what pages see --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault, words", [
+    (errors.ConnectionFailed("the master does not run"), "the master does not run"),
+    (ValueError("x"), "the master's log says why the hypervisors are not asked"),
+])  # fmt: skip
+def test_a_cloud_that_cannot_be_asked_is_said_to_every_page(opts, fault, words):
+    def fleet(_opts):
+        raise fault
+
+    one = view.View(opts, lambda: False, fleet)
+    one.last = one._looked()
+    found = one.seen("anna")
+    assert (found.look.why, found.texts) == (words, {})
+    page = pages.Page(one, "anna", None, None)
+    assert json.loads(page._news_of(found))["error"] == words
+    for user in ("bob", "eve"):
+        one.seen(user)
+    assert set(one._seen) == {"eve"}, "who is gone is not remembered for ever"
+
+
+@pytest.mark.parametrize("about, shown", [
+    (None, {}), ("", {}), ([], {}), (7, {}), ({"vm_info": None}, {"vm_info": None}),
+    ({"vm_info": {"web1": None}}, {"vm_info": {}}),
+])  # fmt: skip
+def test_a_host_that_says_nothing_of_its_guests_takes_no_page_from_anybody(opts, about, shown):
+    assert view._shown_of(about) == shown
+    one = view.View(opts, lambda: False)
+    good = {"vm_info": {"web2": {"state": "running"}}}
+    one.last = view.Look(1, 0.0, {"hv1": about, "hv2": good})
+    found = one.seen(None)
+    assert found.guests == {"web2"} and json.loads(found.texts["hv1"][1])["query"] == shown
+
+
+def test_an_event_of_others_is_no_news(opts):
+    one, heard = view.View(opts, lambda: False), []
+    one._watching.append(SimpleNamespace(heard=heard.append))
+    for tag, data in (("salt/job/1/new", {}), ("salt/virt/x", {}), ("", {"name": "web1"})):
+        before = one._due
+        one.heard(tag, data)
+        assert one._due == before and heard == []
+
+
+def test_events_that_cannot_be_read_are_tried_again(opts, monkeypatch, caplog):
+    monkeypatch.setattr(view, "_AGAIN_S", 0.01)
+    tried = []
+
+    def broken(*_words, **_more):
+        tried.append(1)
+        raise OSError("no bus")
+
+    monkeypatch.setattr(view.salt.utils.event, "get_event", broken)
+    one = view.View(opts, lambda: False, lambda _opts: contextlib.nullcontext(None))
+    with one.watched(SimpleNamespace(looked=lambda: None, heard=lambda told: None)):
+        until(lambda: len(tried) > 1, "another try")
+    assert "the master's events cannot be read for pages" in caplog.text
+
+
+def test_an_event_of_which_it_is_not_known_who_may_hear_is_told_to_nobody(opts):
+    class Blind:
+        def told_to(self, user, told):
+            raise errors.Denied("virt:rights is damaged")
+
+    page = pages.Page(Blind(), "anna", None, None)
+    told = news.News("salt/virt/x", {"name": "web1"}, about="web1")
+    assert page._words_of(told) is None
