@@ -226,10 +226,6 @@ def test_what_the_execution_module_brings_about_is_the_states_answer():
 def test_several_changes_of_one_path_are_lists():
     from saltvirt.diff.change import Change
 
-    found = outcome.by_path(
-        [
-            Change(path=path, old=old, new=new)
-            for path, old, new in (("a", None, 1), ("a", 2, 3), ("b", 1, None))
-        ]
-    )
+    several = (("a", None, 1), ("a", 2, 3), ("b", 1, None))
+    found = outcome.by_path([Change("x", path, old, new) for path, old, new in several])
     assert found == {"a": {"old": [2], "new": [1, 3]}, "b": {"old": 1, "new": None}}
