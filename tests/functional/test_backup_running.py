@@ -1,11 +1,17 @@
-"""Where the QEMU of a guest that runs shows its disks."""
+"""A guest that runs: where its QEMU shows its disks, and what is done with it for that."""
 
 from types import SimpleNamespace
 
 import pytest
 
+libvirt = pytest.importorskip("libvirt")
+
 from saltvirt import errors
+from saltvirt.backups import chains, record
+from saltvirt.backups.answers import GuestLook, LookedDisk, PlannedDisk
 from saltvirt.backupserve import running
+from saltvirt.backupserve.request import Begun
+from saltvirt.xml.backup import Backup, Checkpoint
 
 
 def qemu_of(name, number=14):
@@ -42,3 +48,196 @@ def test_without_its_folder_nothing_is_shown(folders, there):
     folders(*there)
     with pytest.raises(errors.OperationFailed, match="web1 has no folder below"):
         running.exports_of(qemu_of("web1"))
+
+
+# -- what becomes of the guest meanwhile ---------------------------------------------------------
+
+WEB1 = """<domain type='test'><name>web1</name><memory>1024</memory><os><type>hvm</type></os>
+<devices><disk type='file' device='disk'><driver name='qemu' type='qcow2'/><source file='/x'/>
+<target dev='vda'/></disk></devices></domain>"""
+AGENT = "<domain><devices><channel><target name='{}' state='{}'/></channel></devices></domain>"
+DISKS = LookedDisk("vda", 1, "file /x", "qcow2"), LookedDisk("vdb", 1, "file /y", "raw")
+LOOK = GuestLook("u", True, DISKS, (), {"hda": "a drive"})
+IDENT, BEFORE = "000002-20261126T160000Z-0123abcd", "000001-20261126T160000Z-0123abcd"
+SINCE = PlannedDisk("vda", parent=BEFORE, since=chains.checkpoint(BEFORE))
+WHOLE = PlannedDisk("vdb", reason="it is raw")
+
+
+def says(code, text="it is broken"):
+    exc = libvirt.libvirtError(text)
+    exc.err = (code, 0, text, 2, "", None, None, 0, 0)
+    return exc
+
+
+class Qemu:
+    """What libvirt's test driver does not do of a guest that runs: as that would have it. begins:
+    what each call of backupBegin raises, or None. shows: the same of backupGetXMLDesc."""
+
+    def __init__(self, monkeypatch):
+        self.did, self.begins, self.shows, self.frozen = [], [], [], 2
+        for name in ("agentSetResponseTimeout", "fsFreeze", "fsThaw", "backupBegin", "abortJob",
+                     "backupGetXMLDesc"):  # fmt: skip
+            mine = getattr(self, name)
+            monkeypatch.setattr(libvirt.virDomain, name, lambda _dom, *args, do=mine: do(*args))
+        monkeypatch.setattr(running, "_has_agent", lambda _dom: True)
+
+    def _next(self, several):
+        found = several.pop(0) if several else None
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def agentSetResponseTimeout(self, seconds, _flags):
+        assert seconds == 10
+
+    def fsFreeze(self):
+        self.did.append("freeze")
+        return self._next([self.frozen])
+
+    def fsThaw(self):
+        self.did.append("thaw")
+        return 2
+
+    def backupBegin(self, backup, checkpoint, _flags):
+        self.did.append("begin")
+        self.told = Backup.fromstring(backup), checkpoint and Checkpoint.fromstring(checkpoint)
+        return self._next(self.begins)
+
+    def backupGetXMLDesc(self, _flags):
+        return self._next(self.shows)
+
+    def abortJob(self):
+        self.did.append("abort")
+
+
+@pytest.fixture
+def dom(conn, folders):
+    found = conn.defineXML(WEB1)
+    found.create()
+    folders(f"domain-{found.ID()}-web1")
+    return found
+
+
+@pytest.fixture
+def qemu(monkeypatch):
+    return Qemu(monkeypatch)
+
+
+def begun(dom, qemu, *plan):
+    disks = plan or (SINCE, WHOLE)
+    request = SimpleNamespace(guest="web1", ident=IDENT, scratch="/srv/_backup", disks=disks)
+    return running.begin(
+        dom, LOOK, request, lambda frozen: qemu.did.append("noted" if frozen else "over")
+    )
+
+
+def test_its_file_systems_are_frozen_for_the_moment_alone(dom, qemu):
+    """And that they may be is written down before, so that whoever comes after a crash thaws."""
+    served, consistency, note = begun(dom, qemu)
+    assert qemu.did == ["noted", "freeze", "begin", "thaw", "over"]
+    assert (consistency, note) == (record.FROZEN, None)
+    backup, checkpoint = qemu.told
+    assert [(one.name, one.backup, one.mode, one.since) for one in backup.disks] == [
+        ("vda", True, "incremental", SINCE.since), ("vdb", True, "full", None),
+        ("hda", False, None, None),
+    ]  # fmt: skip
+    assert {one.name: one.checkpoint for one in checkpoint.disks} == {
+        "vda": "bitmap", "vdb": "no", "hda": "no",
+    }  # fmt: skip
+    assert [one.checkpoint for one in served] == [chains.checkpoint(IDENT), None]
+    assert [one.contexts for one in served] == [("qemu:dirty-bitmap:changed",), ()]
+
+
+@pytest.mark.parametrize(("frozen", "note"), [
+    (0, "the guest agent has no file system to freeze"),
+    (says(86), "the guest agent did not freeze: it is broken"),
+])  # fmt: skip
+def test_where_nothing_could_be_frozen_it_is_as_after_a_crash(dom, qemu, frozen, note):
+    qemu.frozen = frozen
+    assert begun(dom, qemu)[1:] == (record.CRASH, note)
+    assert qemu.did[-1] == "over"
+    assert ("thaw" in qemu.did) is (frozen != 0), "some may be frozen"
+
+
+def test_without_an_agent_nobody_is_asked(dom, qemu, monkeypatch):
+    monkeypatch.setattr(running, "_has_agent", lambda _dom: False)
+    assert begun(dom, qemu)[1:] == (record.CRASH, "no guest agent answers")
+    assert qemu.did == ["noted", "begin", "over"]
+
+
+@pytest.mark.parametrize(("name", "state", "has"), [
+    ("org.qemu.guest_agent.0", "connected", True),
+    ("org.qemu.guest_agent.0", "disconnected", False),
+    ("com.redhat.spice.0", "connected", False),
+])  # fmt: skip
+def test_an_agent_that_is_connected(name, state, has):
+    dom = SimpleNamespace(XMLDesc=lambda _flags: AGENT.format(name, state))
+    assert running._has_agent(dom) is has
+
+
+def test_a_bitmap_that_is_lost_makes_it_a_whole_one(dom, qemu):
+    qemu.begins = [says(libvirt.VIR_ERR_CHECKPOINT_INCONSISTENT, "the bitmap is gone")]
+    served, *_ = begun(dom, qemu)
+    assert [(one.parent, one.contexts, one.reason) for one in served] == [
+        (None, (), "libvirt says: the bitmap is gone"), (None, (), "it is raw"),
+    ]  # fmt: skip
+    assert {one.mode for one in qemu.told[0].disks} == {"full", None}
+    assert qemu.did == ["noted", "freeze", "begin", "begin", "thaw", "over"]
+
+
+@pytest.mark.parametrize(("begins", "plan", "words"), [
+    ([libvirt.VIR_ERR_INTERNAL_ERROR], (), "a"),
+    ([libvirt.VIR_ERR_CHECKPOINT_INCONSISTENT, libvirt.VIR_ERR_INTERNAL_ERROR], (), "b"),
+    ([libvirt.VIR_ERR_CHECKPOINT_INCONSISTENT], (PlannedDisk("vda"), WHOLE), "a"),
+])  # fmt: skip
+def test_what_libvirt_does_not_begin_leaves_nothing_frozen(dom, qemu, begins, plan, words):
+    qemu.begins = [says(code, text) for code, text in zip(begins, "ab", strict=False)]
+    with pytest.raises(errors.VirtError, match=f"^cannot begin a backup of web1: {words}$"):
+        begun(dom, qemu, *plan)
+    assert qemu.did[-2:] == ["thaw", "over"]
+
+
+OURS, NONE = "/srv/_backup/web1", says(libvirt.VIR_ERR_NO_DOMAIN_BACKUP)
+
+
+def shown(folder):
+    disk = f"<disk name='vda'><scratch file='{folder}/vda.qcow2'/></disk>"
+    return f"<domainbackup mode='pull'><disks>{disk}</disks></domainbackup>"
+
+
+def journal(folder=OURS):
+    return Begun("web1", "u", IDENT, folder, active=True)
+
+
+def test_whose_backup_it_is_that_is_served(dom, qemu):
+    qemu.shows = [shown(OURS), shown(f"{OURS}2"), NONE, says(1)]
+    assert [running.is_served(dom, journal()) for _ in range(3)] == [True, False, False]
+    with pytest.raises(libvirt.libvirtError, match="it is broken"):
+        running.is_served(dom, journal())
+    dom.destroy()
+    qemu.shows = [says(1)]
+    assert running.is_served(dom, journal()) is False
+
+
+def test_it_is_ended_once_and_looked_at_until_it_is(dom, qemu):
+    qemu.shows = [shown(OURS), shown(OURS), NONE]
+    running.end(dom, journal())
+    assert qemu.did == ["abort"]
+    qemu.shows = [shown("/somebody/else")]
+    running.end(dom, journal())
+    assert qemu.did == ["abort"], "the backup of somebody else goes on"
+
+
+def test_what_libvirt_does_not_end_is_named(dom, qemu, monkeypatch):
+    monkeypatch.setattr(running, "_ENDS_S", -1)
+    qemu.shows = [shown(OURS)] * 2
+    with pytest.raises(errors.OperationFailed, match="libvirt does not end the backup of web1"):
+        running.end(dom, journal())
+
+
+def test_what_was_left_in_its_folder_is_gone(tmp_path):
+    path = tmp_path / "_backup" / "web1"
+    for _ in range(2):
+        running.make_scratch(str(path))
+        assert list(path.iterdir()) == [] and path.stat().st_mode & 0o777 == 0o711
+        (path / "vda.qcow2").write_text("old")

@@ -190,8 +190,7 @@ def _freeze(dom: libvirt.virDomain) -> Frozen:
     if not _has_agent(dom):
         return Frozen(False, "no guest agent answers")
     try:
-        with contextlib.suppress(AttributeError):  # libvirt before 5.10
-            dom.agentSetResponseTimeout(_AGENT_S, 0)
+        dom.agentSetResponseTimeout(_AGENT_S, 0)
         count = dom.fsFreeze()
     except libvirt.libvirtError as exc:
         thaw(dom)
