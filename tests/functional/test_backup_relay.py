@@ -4,10 +4,12 @@ import contextlib
 import dataclasses
 import json
 import os
+import resource
 import socket
 import ssl
 import struct
 import subprocess
+import sys
 import threading
 import time
 
@@ -232,6 +234,35 @@ def test_of_many_strangers_the_last_is_sent_away_and_others_come_later(
         until = time.monotonic() + 20
         while not _greets(door.port):
             assert time.monotonic() < until
+    finally:
+        door.end()
+
+
+CALLS = """
+import socket, sys
+port = int(input())
+line = socket.create_connection(("127.0.0.1", port), timeout=20)
+print(len(line.recv(18)))
+"""
+
+
+def test_one_who_comes_while_no_more_files_can_be_opened_is_let_in_afterwards(tmp_path, reader):
+    """The door stays: what the system refuses once is asked again."""
+    pair = own_pair.made(HOST, certs.SERVER)
+    told = doors.Credentials(pair.authority, pair.certificate, pair.key, reader.authority)
+    door = relay.begin(doors.Door(HOST, FIRST_PORT, PORTS, told), str(tmp_path / "nbd"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    try:
+        with subprocess.Popen([sys.executable, "-c", CALLS], **pipes) as caller:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+            try:
+                print(door.port, file=caller.stdin, flush=True)
+                time.sleep(0.5)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            assert caller.stdout.readline() == "18\n"
+        assert _greets(door.port)
     finally:
         door.end()
 

@@ -28,6 +28,7 @@ _MOST_OPTIONS, _MOST_OPTION_BYTES = 16, 4096
 # who may be connected and has not shown his certificate yet
 _STRANGERS = 64
 _HELLO_S, _ANSWERS_S = 20, 3
+_PAUSE_S = 0.2
 
 
 class Relay:
@@ -38,6 +39,7 @@ class Relay:
         self._strangers = threading.BoundedSemaphore(_STRANGERS)
         self._open: set[socket.socket] = set()
         self._readers = 0
+        self._is_ended = False
         self._lock = threading.Lock()
         self.port: int = listener.getsockname()[1]
         threading.Thread(target=self._serve, daemon=True).start()
@@ -49,6 +51,7 @@ class Relay:
 
     def end(self) -> None:
         """Nobody is let in any more, and who was is shown out."""
+        self._is_ended = True
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -58,13 +61,16 @@ class Relay:
                     one.shutdown(socket.SHUT_RDWR)
 
     def _serve(self) -> None:
-        with contextlib.suppress(OSError):  # it was ended
-            while True:
+        while not self._is_ended:
+            try:
                 caller, _ = self._listener.accept()
-                if self._strangers.acquire(blocking=False):
-                    threading.Thread(target=self._welcome, args=(caller,), daemon=True).start()
-                else:
-                    caller.close()
+            except OSError:  # it was ended, or the system lets nobody in just now
+                time.sleep(_PAUSE_S)
+                continue
+            if self._strangers.acquire(blocking=False):
+                threading.Thread(target=self._welcome, args=(caller,), daemon=True).start()
+            else:
+                caller.close()
 
     def _welcome(self, caller: socket.socket) -> None:
         try:
