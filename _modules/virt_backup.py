@@ -160,7 +160,7 @@ def backup_begin(name, ident, disks, reader, **kwargs):
     shown = backup_request.configured(get, __opts__["id"])
     asked = backup_request.ServeRequest(
         guest=names.there(name),
-        ident=ident,
+        ident=values.text(ident, "ident"),
         disks=tuple(PlannedDisk.from_answer(one, "disks") for one in planned),
         uri=local.uri,
         username=local.username,
@@ -199,7 +199,9 @@ def backup_end(name, ident, good=False, needed=(), **kwargs):
     from saltvirt.backupserve import api  # noqa: PLC0415 - needs the binding
 
     told = backup_request.EndRequest(
-        ident, bool(good), tuple(values.list_of(values.text)(needed, "needed"))
+        values.text(ident, "ident"),
+        bool(good),
+        tuple(values.list_of(values.text)(needed, "needed")),
     )
     with _connect(kwargs) as conn:
         return api.end(conn, names.there(name), told).to_answer()

@@ -74,6 +74,15 @@ def test_a_guest_that_no_backup_has_replaced(virt):
 def test_the_end_of_a_backup_that_was_not_begun(virt):
     told = virt["virt.backup_end"]("test", IDENT)
     assert told == {"why": "the process that kept them served died", "left": []}
+    assert virt["virt.backup_end"]("test", 7)["left"] == [], "Salt reads some names as numbers"
+
+
+@pytest.mark.parametrize("ident", [[IDENT], {"ident": IDENT}, ""])
+def test_what_a_backup_is_called_is_a_text(virt, ident):
+    for call in (lambda: virt["virt.backup_end"]("test", ident),
+                 lambda: virt["virt.backup_begin"]("test", ident, [], "PEM")):  # fmt: skip
+        with pytest.raises(errors.InvalidInput, match="ident "):
+            call()
 
 
 @pytest.mark.parametrize(("disks", "why"), [
