@@ -984,6 +984,7 @@ def test_a_guest_that_does_not_listen_is_waited_for_and_asked_again(guests, monk
     guests.clock.sleep(31)
     guests.shut_down("web1")
     becomes(guests, "web1", facts.STOPPED)
+    guests.domain("web1").undefine()  # of the one libvirt that other tests have, too
 
 
 def test_an_agent_in_a_guest_is_heard_by_its_answer_alone(guests, monkeypatch):
@@ -1014,6 +1015,7 @@ def test_an_agent_in_a_guest_is_heard_by_its_answer_alone(guests, monkeypatch):
     health._change("web1", number=number + 1)
     assert says(libvirt.VIR_ERR_INTERNAL_ERROR) == (False, 0), "that was another start's"
     end(guests, "web1")
+    guests.domain("web1").undefine()
 
 
 def test_a_guest_whose_lock_is_taken_fails_and_is_left_alone(guests, monkeypatch):
@@ -1321,43 +1323,48 @@ def test_masters_learn_why_a_guest_did_not_migrate(tmp_path):
 @pytest.fixture
 def moving(guests):
     """A guest that is about to leave; what its target was asked, what masters were told."""
-    becomes(guests, "test", facts.RUNNING)
+    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    guests.start("web1", 4)
+    becomes(guests, "web1", facts.RUNNING)
     guests.asked, guests.told_ = [], []
     guests.now = Clock(10)
     guests.moves = moves.Moves(
         guests, guests.now.monotonic, lambda *words: guests.asked.append(words),
         "test:///{}".format, lambda *words: guests.told_.append(words),
     )  # fmt: skip
-    guests.moves.send("test", 5, "hv2")
+    guests.moves.send("web1", 5, "hv2")
+    dom = guests.domain("web1")
     yield guests
+    dom.destroy()
+    dom.undefine()
 
 
 def test_a_guest_goes_when_its_target_says_yes_in_time_to_the_question_that_was_asked(moving):
     for host, epoch, yes in (("hv3", 5, True), ("hv2", 4, True), ("hv2", 5, False)):
-        moving.moves.answered(host, "test", epoch, yes)
+        moving.moves.answered(host, "web1", epoch, yes)
     moving.now.sleep(moves.WORD_S)
-    moving.moves.answered("hv2", "test", 5, True)
+    moving.moves.answered("hv2", "web1", 5, True)
     assert moving.told_ == [] and not moving._busy
-    moving.moves.send("test", 5, "hv2")
-    moving.moves.answered("hv2", "test", 5, True)
+    moving.moves.send("web1", 5, "hv2")
+    moving.moves.answered("hv2", "web1", 5, True)
     until(lambda: moving.told_, "libvirt's word: its test driver migrates none")
     [(name, host, why)] = moving.told_
-    assert (name, host) == ("test", "hv2") and "not supported" in why
-    assert moving.copies.get("test").migrated == 5
+    assert (name, host) == ("web1", "hv2") and "not supported" in why
+    assert moving.copies.get("web1").migrated == 5
 
 
 def test_a_guest_on_its_way_is_not_asked_for_again_and_may_be_too_late(moving, monkeypatch):
     gate = threading.Event()
     monkeypatch.setattr(moving, "domain", lambda name: gate.wait(30) and None)
-    moving.moves.answered("hv2", "test", 5, True)
-    moving.moves.send("test", 5, "hv2")
-    moving.moves.answered("hv2", "test", 5, True)
-    assert moving.asked == [("hv2", "test", 5)]
+    moving.moves.answered("hv2", "web1", 5, True)
+    moving.moves.send("web1", 5, "hv2")
+    moving.moves.answered("hv2", "web1", 5, True)
+    assert moving.asked == [("hv2", "web1", 5)]
     gate.set()
     until(lambda: moving.told_, "its end")
-    assert moving.told_ == [("test", "hv2", "it was too late")]
-    moving.moves.send("test", 6, "hv2")
-    assert moving.asked[1:] == [("hv2", "test", 6)]
+    assert moving.told_ == [("web1", "hv2", "it was too late")]
+    moving.moves.send("web1", 6, "hv2")
+    assert moving.asked[1:] == [("hv2", "web1", 6)]
 
 
 def test_a_guest_does_not_go_while_libvirt_is_away_and_may_later(moving, monkeypatch):
@@ -1367,10 +1374,10 @@ def test_a_guest_does_not_go_while_libvirt_is_away_and_may_later(moving, monkeyp
         raise errors.ConnectionFailed("libvirt does not answer")
 
     monkeypatch.setattr(moving, "domain", away)
-    moving.moves.answered("hv2", "test", 5, True)
+    moving.moves.answered("hv2", "web1", 5, True)
     until(lambda: moving.told_, "its end")
-    assert moving.told_ == [("test", "hv2", "libvirt does not answer")]
-    moving.moves.send("test", 5, "hv2")
+    assert moving.told_ == [("web1", "hv2", "libvirt does not answer")]
+    moving.moves.send("web1", 5, "hv2")
     assert len(moving.asked) == 2
 
 

@@ -7,9 +7,11 @@ or, by a ticket that is a page's, the cloud is told to it: see pages.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import logging
+import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -91,6 +93,7 @@ class Proxy:
             application, idle_connection_timeout=_HELLO_S, body_timeout=_HELLO_S,
             max_header_size=16 * 1024, max_body_size=1024,
         )  # fmt: skip
+        self.server.lines = lambda: self.strangers + self.users.total()
 
     def run(self, address: str, port: int) -> None:
         """Until the process ends. Raises OperationFailed for an address that it cannot have."""
@@ -117,10 +120,13 @@ class Proxy:
 
 
 class _Server(httpserver.HTTPServer):  # type: ignore[misc,name-defined,unused-ignore]
-    """Takes so many connections, and no more."""
+    """Takes so many connections, and no more. lines: how many are WebSockets, which it knows no
+    more."""
+
+    lines: Callable[[], int]
 
     def handle_stream(self, stream: Any, address: Any) -> None:
-        if len(self._connections) >= MOST:
+        if len(self._connections) + self.lines() >= MOST:
             stream.close()
         else:
             super().handle_stream(stream, address)
@@ -287,23 +293,27 @@ class _Line(websocket.WebSocketHandler):  # type: ignore[misc,name-defined,unuse
 async def _reached(way: Way) -> Any:
     """The line to the guest. Raises ConnectionFailed, OperationFailed."""
     limit = datetime.timedelta(seconds=ways.CONNECT_S)
-    plain_line = inner = None
-    try:
-        context = ways.context(way)
-        plain_line = await gen.with_timeout(
-            limit, tcpclient.TCPClient().connect(way.address, way.port)
-        )
-        plain_line.set_nodelay(True)
-        inner = await gen.with_timeout(
-            limit, plain_line.start_tls(False, context, server_hostname=reach.DOOR)
-        )
-        said = await gen.with_timeout(limit, inner.read_until(b"\n", max_bytes=4096))
-    except (OSError, _TimedOut, iostream.StreamClosedError,
-            iostream.UnsatisfiableReadError) as exc:  # fmt: skip
-        for one in (inner, plain_line):
-            if one is not None:
-                one.close()
-        raise ways.unreached(way, exc) from exc
+    late = (OSError, iostream.StreamClosedError)
+    own: socket.socket | None = None
+    with contextlib.ExitStack() as ends:
+        try:
+            context = ways.context(way)
+            plain_line = await gen.with_timeout(
+                limit, tcpclient.TCPClient().connect(way.address, way.port), quiet_exceptions=late
+            )
+            plain_line.set_nodelay(True)
+            # by which it is ended: while TLS begins, the line has its socket no more
+            own = ends.enter_context(plain_line.socket.dup())
+            started = plain_line.start_tls(False, context, server_hostname=reach.DOOR)
+            inner = await gen.with_timeout(limit, started, quiet_exceptions=late)
+            read = inner.read_until(b"\n", max_bytes=4096)
+            said = await gen.with_timeout(limit, read, quiet_exceptions=late)
+        except (OSError, _TimedOut, iostream.StreamClosedError,
+                iostream.UnsatisfiableReadError) as exc:  # fmt: skip
+            if own is not None:
+                with contextlib.suppress(OSError):
+                    own.shutdown(socket.SHUT_RDWR)
+            raise ways.unreached(way, exc) from exc
     why = ways.refusal(said)
     if why is not None:
         inner.close()

@@ -1,0 +1,171 @@
+"""The proxy of pages and guests by itself: those who are too many, and what fails beside it."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("libvirt")
+pytest.importorskip("tornado")
+pytest.importorskip("cryptography")
+
+from saltvirt.answers import reach
+from saltvirt.pki.common import certs
+from saltvirt.pki.host import own_pair
+from saltvirt.reachmaster import proxy, tickets, view, way
+from tests.clock import until
+from tests.functional.reached import Browser
+
+SECRET = "s" * 43
+PAGE = tickets.Ticket("anna", 0.0, is_page=True)
+
+
+class View:
+    """What pages see: a look that takes as long as a test wants."""
+
+    def __init__(self):
+        self.last, self.fails, self.goes = view.Look(1, 0.0), None, threading.Event()
+        self.asked = threading.Event()
+        self.goes.set()
+
+    @contextlib.contextmanager
+    def watched(self, _page):
+        if self.fails:
+            raise self.fails
+        yield
+
+    def seen(self, _user):
+        self.asked.set()
+        self.goes.wait(30)
+        return view.Seen(self.last, {})
+
+
+@pytest.fixture
+def proxied():
+    """A proxy whose ``rules`` a test may change; ``browser()`` is one more."""
+    found = SimpleNamespace(view=View(), ticket=PAGE, stands=lambda _ticket: None)
+
+    def stands(ticket):
+        return found.stands(ticket)
+
+    rules = proxy.Rules(lambda _secret: found.ticket, stands, found.view)
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        found.port = one.getsockname()[1]
+
+    def run():
+        asyncio.set_event_loop(asyncio.new_event_loop())
+        found.proxy = proxy.Proxy(rules)
+        found.proxy.run("127.0.0.1", found.port)
+
+    threading.Thread(target=run, daemon=True).start()
+
+    def listens():
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", found.port), 1):
+            return True
+
+    until(listens, "the proxy listens")
+    with contextlib.ExitStack() as stack:
+
+        def browser():
+            one = Browser(f"ws://127.0.0.1:{found.port}{proxy.PATH}")
+            stack.callback(one.close)
+            return one
+
+        found.browser = browser
+        yield found
+        found.view.goes.set()
+
+
+def test_a_user_has_so_many_pages_and_no_more(proxied, monkeypatch):
+    monkeypatch.setattr(proxy, "MOST_PAGES", 1)
+    one, two = proxied.browser(), proxied.browser()
+    assert one.begin(SECRET) == {"page": True}
+    assert two.begin(SECRET) == {"error": "you look at 1 pages: close one"}
+    assert two.end[0] == 4001
+    one.close()
+    until(lambda: not proxied.proxy.users, "nobody is counted")
+    assert proxied.browser().begin(SECRET) == {"page": True}
+
+
+def test_a_guest_whose_hypervisor_is_not_reached(proxied):
+    pair = own_pair.made(reach.DOOR, certs.CLIENT)
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    proxied.ticket = tickets.Ticket("anna", 0.0, way.Way(
+        "web1", "u", "hv1", "display", "vnc", "127.0.0.1", port, pair.authority,
+        pair.certificate, pair.key,
+    ))  # fmt: skip
+    said = proxied.browser().begin(SECRET)["error"]
+    assert said.startswith(f"hv1 is not reached at 127.0.0.1 port {port}: ")
+    until(lambda: not proxied.proxy.users, "nobody is counted")
+
+
+def test_a_hypervisor_that_is_none_gets_no_word_of_the_guest(proxied, monkeypatch):
+    monkeypatch.setattr(proxy.ways, "CONNECT_S", 0.5)
+    pair = own_pair.made(reach.DOOR, certs.CLIENT)
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        proxied.ticket = tickets.Ticket("anna", 0.0, way.Way(
+            "web1", "u", "hv1", "display", "vnc", *deaf.getsockname(), pair.authority,
+            pair.certificate, pair.key,
+        ))  # fmt: skip
+        assert "hv1 is not reached at" in proxied.browser().begin(SECRET)["error"]
+        line, _ = deaf.accept()
+        with line:
+            line.settimeout(30)
+            with contextlib.suppress(ConnectionResetError):
+                assert line.recv(1) == b"\x16", "TLS' hello"
+                while line.recv(4096):
+                    pass
+
+
+def test_a_page_that_fails_ends_and_the_log_says_why(proxied, caplog):
+    proxied.view.fails = ValueError("broken")
+    one = proxied.browser()
+    assert one.begin(SECRET) == {"page": True}
+    assert one.end == (1000, "the master's log says why it ended")
+    assert "ValueError: broken" in caplog.text
+
+
+def test_who_goes_while_the_cloud_is_looked_at_leaves_nothing(proxied, caplog):
+    proxied.view.goes.clear()
+    one = proxied.browser()
+    assert one.begin(SECRET) == {"page": True}
+    proxied.view.asked.wait(30)
+    one.line.protocol.stream.close()
+    until(lambda: not proxied.proxy.users, "nobody is counted")
+    proxied.view.goes.set()
+    two = proxied.browser()
+    assert two.begin(SECRET) == {"page": True}
+    two.hear()
+    assert "Traceback" not in caplog.text
+
+
+def test_who_may_is_not_known_is_no_leave_to_go_on(proxied, monkeypatch, caplog):
+    monkeypatch.setattr(proxy, "STANDS_S", 0.05)
+    one = proxied.browser()
+    assert one.begin(SECRET) == {"page": True}
+
+    def broken(_ticket):
+        raise ValueError("broken")
+
+    proxied.stands = broken
+    assert one.end == (4001, "it is not known whether you may")
+    assert "ValueError: broken" in caplog.text
+
+
+def test_connections_have_an_end(proxied, monkeypatch):
+    one = proxied.browser()
+    until(lambda: proxied.proxy.strangers, "it is there")
+    monkeypatch.setattr(proxy, "MOST", 1)
+    with socket.create_connection(("127.0.0.1", proxied.port), 30) as too_many:
+        assert too_many.recv(1) == b""
+    assert one.begin(SECRET) == {"page": True}
+    with socket.create_connection(("127.0.0.1", proxied.port), 30) as too_many:
+        assert too_many.recv(1) == b""
+    one.close()
+    until(lambda: not proxied.proxy.users, "it is gone")
+    assert proxied.browser().begin(SECRET) == {"page": True}
