@@ -9,6 +9,7 @@ is such a process: a question a line of JSON, [function, arguments], and a line 
 import contextlib
 import json
 import os
+import select
 import subprocess
 import sys
 import time
@@ -17,6 +18,8 @@ from pathlib import Path
 from tests.functional.daemon import Daemon
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+# what measures the tests is there, too
+PATH = [str(REPOSITORY), f"{REPOSITORY}/_utils", *filter(None, [os.environ.get("PYTHONPATH")])]
 HERE = "127.0.0.1"
 MIB = 1024**2
 SIZE = 48 * MIB
@@ -47,7 +50,7 @@ class Salt:
     def ask(self, function, **kwargs):
         """(the answer, its error)."""
         if self.process is None:
-            env = {**os.environ, "PYTHONPATH": f"{REPOSITORY}:{REPOSITORY}/_utils"}
+            env = {**os.environ, "PYTHONPATH": os.pathsep.join(PATH)}
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
             self.process = subprocess.Popen(self.argv, cwd=REPOSITORY, env=env, **pipes)
         line = ""
@@ -61,9 +64,11 @@ class Salt:
         return said.get("answer"), said.get("error")
 
     def close(self):
-        """Its input ends, and then it does: what nsenter started has another parent."""
+        """Its input ends, and then it does: what nsenter started has another parent. What it
+        reached is written down by then."""
         if self.process:
             self.process.stdin.close()
+            select.select([self.process.stdout], [], [], 10)
             self.process.kill()
             self.process.wait()
             self.process = None

@@ -3,6 +3,7 @@ is nothing: as Salt's loader has them, on libvirt's test driver."""
 
 import json
 import os
+import re
 import tempfile
 
 import pytest
@@ -11,10 +12,15 @@ pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
+from saltvirt.backuphost import show
+from saltvirt.backups.answers import ShownBackup
 from saltvirt.backups.stands import Stand
 from saltvirt.backupserve import request
 from saltvirt.hafence import agents
 from saltvirt.host.domain import aside, stands
+from saltvirt.pki.common import certs
+from saltvirt.pki.host import own_pair
+from tests.functional.agent import real  # noqa: F401 - a fixture
 from tests.functional.conftest import load_with_folders
 
 IDENT = "000001-20261126T160000Z-0123abcd"
@@ -109,6 +115,28 @@ def test_a_target_on_whose_backups_nobody_stands(virt, tmp_path):
         virt["virt.backup_let_go"](str(folder), "u", IDENT, stand.guest, stand.host, mounted=True)
 
 
+def test_since_when_somebody_stands_on_what_is_shown_is_written_down(virt, tmp_path, monkeypatch):
+    asked = []
+
+    def shown(_library, request, host):
+        asked.append(request)
+        return ShownBackup(IDENT, "web1", host, 1, "<domain/>", (), "")
+
+    monkeypatch.setattr(show, "show", shown)
+    folder = tmp_path / "target"
+    folder.mkdir(mode=0o700)
+    reader = own_pair.made("hv1", certs.SERVER).authority
+    given = {"stand": {"guest": "web2", "host": "hv1"}, "reader": reader}
+    virt["virt.backup_show"](str(folder), "u", "latest", **given)
+    [stand] = [one.stand for one in asked]
+    assert (stand.guest, stand.host) == ("web2", "hv1")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", stand.since)
+    for wrong in ({"guest": "", "host": "hv1"}, {"guest": "web2"}, ["web2"]):
+        with pytest.raises(errors.InvalidInput):
+            virt["virt.backup_show"](str(folder), "u", "latest", stand=wrong, reader=reader)
+    assert len(asked) == 1
+
+
 def test_where_this_host_shows_disks():
     def configured(**virt):
         return request.configured(lambda key, default=None: virt.get(key, default), "hv1")
@@ -137,6 +165,27 @@ def test_without_an_agent_nothing_is_done_in_a_guest(virt, tmp_path):
     assert not new.exists() and here.read_text() == "x"
     with pytest.raises(errors.VirtError, match="gone"):
         virt["virt.put"]("test", local=str(tmp_path / "gone"), remote="/x")
+
+
+def test_what_an_agent_does_for_a_host(virt, real, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.setitem(virt["virt.exec"].__globals__, "_agent", lambda _conn, _name: real.agent)
+    said = virt["virt.exec"]("test", "echo \"$A\"; printf '\\033[0mx' >&2; exit 3", shell=True,
+                             env={"A": "b c"})  # fmt: skip
+    assert (said["stdout"], said["exit_code"], said["has_ended"]) == ("b c\n", 3, True)
+    assert "\033" not in said["stderr"] and "x" in said["stderr"]
+    raw = virt["virt.exec"]("test", ["printf", "%b", "\\0033"], base64=True)
+    assert raw["stdout"] == "Gw=="
+    here, there, back = tmp_path / "here", tmp_path / "there", tmp_path / "back"
+    here.write_bytes(bytes(range(256)) * 2000)
+    assert virt["virt.put"]("test", str(here), str(there), mode="0640") == 512_000
+    assert there.read_bytes() == here.read_bytes() and there.stat().st_mode & 0o777 == 0o640
+    assert virt["virt.get"]("test", str(there), str(back)) == 512_000
+    assert back.read_bytes() == here.read_bytes() and back.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(errors.AlreadyExists):
+        virt["virt.get"]("test", str(there), str(back))
+    with pytest.raises(errors.InvalidInput, match="larger"):
+        virt["virt.get"]("test", str(there), str(tmp_path / "less"), most="1KiB")
+    assert not (tmp_path / "less").exists()
 
 
 # -- high availability's agent -----------------------------------------------------------------

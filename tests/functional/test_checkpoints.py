@@ -16,7 +16,7 @@ from saltvirt.backupserve import checkpoints as ours
 from saltvirt.backupserve import look
 from saltvirt.host.domain import checkpoints
 from saltvirt.host.snapshot import checkpoints as beside
-from saltvirt.host.snapshot import snapshots
+from saltvirt.host.snapshot import layers, snapshots
 from saltvirt.images import bitmaps
 from saltvirt.xml.disk import Disk
 from saltvirt.xml.domain import Domain
@@ -193,6 +193,17 @@ def test_snapshots_made_on_top_are_not_lost_unasked(conn, dom):
     snapshots._nothing_above("a", there, ["c", "b"])
     with pytest.raises(errors.InvalidInput, match="c, b would be lost: made on top of a; cleanup"):
         snapshots._nothing_above("a", there, ["c"])
+
+
+def test_only_what_libvirt_cannot_do_is_done_in_its_place(conn, dom, monkeypatch):
+    """Its files stay as they are where going back failed."""
+    snapshots.create(conn, "web1", snapshots.SnapshotRequest("a"))
+    there = {one.getName(): one for one in snapshots._newest_first(dom)}
+    failed = refuses(libvirt.VIR_ERR_INTERNAL_ERROR, "no room")
+    monkeypatch.setattr(libvirt.virDomain, "revertToSnapshot", failed)
+    monkeypatch.setattr(layers, "revert", lambda *_: pytest.fail("its files are touched"))
+    with pytest.raises(libvirt.libvirtError, match="no room"):
+        snapshots._revert_layers(conn, dom, ("a", there), [], ())
 
 
 @pytest.mark.parametrize(("disk", "why"), [

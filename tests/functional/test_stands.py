@@ -13,10 +13,11 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("libvirt")
+libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
-from saltvirt import errors
+import saltvirt
+from saltvirt import errors, places
 from saltvirt.backups.answers import ShownBackup
 from saltvirt.backups.stands import CUT, GONE, OFF, WHOLE
 from saltvirt.backupserve import instant, standing
@@ -289,3 +290,31 @@ def test_one_that_stands_on_nothing_does_at_an_error_what_it_did_before(conn, fo
     assert stands.of("web1") is None
     with guest_lock.held(str(folder / "locks"), "virt.clone", "web1"):
         pass
+
+
+def test_its_policies_come_back_when_libvirt_is_through_with_the_end_of_the_job(
+    conn, folder, monkeypatch
+):
+    """Defined before, the definition is used by libvirt after it was freed."""
+    stands.put(STOOD)
+    defined(conn, stands_on_it=False).create()
+    jobs = [{"cur": 1}, {}]
+    monkeypatch.setattr(libvirt.virDomain, "blockJobInfo", lambda *_: jobs.pop(0))
+    kept = standing.Keeper(asked(folder))
+    assert not kept._is_over(conn) and stands.of("web1")
+    assert kept._is_over(conn) and stands.of("web1") is None
+
+
+def test_the_program_hears_what_it_is_to_show(folder, monkeypatch):
+    """Another one stands in for it."""
+    told, program = folder / "told", folder / "program"
+    program.write_text(f"#!/bin/sh\ncat > {told}\necho '{{\"begun\": true}}'\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr(places, "RUN", str(folder / "run"))
+    library = os.path.dirname(saltvirt.__file__)
+    instant.begin(instant.How(library, asked(folder)))
+    assert standing.KeepRequest.from_answer(json.loads(told.read_text()), "x") == asked(folder)
+    program.write_text("#!/bin/sh\nexit 1\n")
+    with pytest.raises(errors.OperationFailed, match="the program that shows the backup here died"):
+        instant.begin(instant.How(library, asked(folder)))

@@ -1,5 +1,7 @@
 """What the master makes of what hosts and targets say of backups, where it is not the usual."""
 
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +16,7 @@ from saltvirt.backups.answers import (
     BackupPlan,
     BackupReader,
     GuestLook,
+    GuestOver,
     PlannedDisk,
     ServedDisk,
     Serving,
@@ -23,8 +26,9 @@ from saltvirt.backups.kept import AllReadBack
 from saltvirt.backups.policy import TargetPolicy
 from saltvirt.backups.stands import CUT, GONE, OFF, PULLING, WHOLE, Stand, Standing, StoodOn
 from saltvirt.fleet.answer import FAILED, Answer
+from saltvirt.operations import slots
 from saltvirt.operations.report import Report
-from tests.clock import Clock
+from tests.clock import Clock, until
 
 IDENT = "000001-20261126T160000Z-0123abcd"
 TARGETS = {
@@ -109,6 +113,42 @@ def test_what_the_other_targets_need_is_asked_of_their_machines(tmp_path):
     cloud = Cloud(tmp_path, backup_plan=lambda host, _: plan(f"of {host}"))
     assert needed(cloud)[2] == ["of b2", "of hv1"]
     assert {host: told["mounted"] for host, _, told in cloud.asked} == {"b2": True, "hv1": False}
+
+
+def test_other_targets_are_asked_by_a_fleet_of_its_own_in_the_other_thread(tmp_path, monkeypatch):
+    cloud, other = Cloud(tmp_path), Cloud(tmp_path, backup_plan=plan("c1"))
+    opened = []
+
+    @contextlib.contextmanager
+    def own(opts, like):
+        opened.append((opts, like))
+        yield other
+
+    monkeypatch.setattr(backup, "Fleet", own)
+    made = backup.Backup(cloud, "web1", "vault", cloud.report())
+    target, found = made._policy().targets["vault"], backup._Planned("hv1", "b1", LOOK, plan())
+    assert made._needed_elsewhere(target, found) == ["c1", "c1"]
+    assert opened == [(cloud.opts, cloud)] and cloud.asked == []
+    cloud.opts["virt"]["backup"]["targets"] = {"vault": TARGETS["vault"]}
+    assert made._needed_elsewhere(target, found) == [] and len(opened) == 1
+
+
+def test_who_has_waited_looks_again(tmp_path):
+    """Meanwhile the guest may have another disk, and the target another backup."""
+    cloud = Cloud(tmp_path)
+    made, looked = backup.Backup(cloud, "web1", "vault", cloud.report()), []
+    made._planned = lambda _target, _reader: looked.append(1) or SimpleNamespace(host="hv1")
+    made._begun = lambda _target, _found: len(looked)
+    target = made._policy().targets["vault"]
+    with ThreadPoolExecutor(1) as pool:
+        with slots.backing_up(cloud.opts, {"hv1": 1}, {"vault": 4}, print, "the backup of web2"):
+            done = pool.submit(made._made, target)
+            until(lambda: cloud.told, "it waits")
+            assert not done.done()
+        assert done.result(60) == 2
+    [(step, words)] = cloud.told
+    assert step == "wait" and words.startswith("web1: waiting: ")
+    assert made._made(target) == 3
 
 
 def test_what_could_not_be_ended_is_said_and_the_backup_is_good(tmp_path):
@@ -222,6 +262,18 @@ def test_a_host_that_answers_for_another_guest_is_not_believed(tmp_path):
     found = SimpleNamespace(host="hv1", target=TargetPolicy("vault", "b1", "/b"))
     with pytest.raises(errors.BadAnswer, match="hv1 answers for web9, asked was web1"):
         one._guest(found, {})
+
+
+def test_each_reason_against_a_restore_over_a_guest_is_said(tmp_path):
+    over = GuestOver("u", True, ("it runs", "it has snapshots"))
+    cloud = Cloud(tmp_path, backup_over=over, vm_state={"web1": "running"}, backup_list=[])
+    cloud.hosts = lambda only=None: ["hv1"]
+    one = Restore(cloud, RestoreRequest("web1", over=True, to="vault"), cloud.report())
+    said = one.check().answer()["web1"]
+    assert said["result"] is False
+    assert "it runs" in said["comment"] and "it has snapshots" in said["comment"]
+    with pytest.raises(errors.Refused, match=r"^refused: it runs$"):
+        one.run()
 
 
 MADE = {"name": "web1", "state": "shutdown", "uuid": "u", "disks": [], "mac": []}
