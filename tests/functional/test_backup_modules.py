@@ -21,6 +21,7 @@ from saltvirt.host.domain import aside, stands
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
 from tests.functional.agent import real  # noqa: F401 - a fixture
+from tests.functional.backed_up import UUID
 from tests.functional.conftest import load_with_folders
 
 IDENT = "000001-20261126T160000Z-0123abcd"
@@ -77,6 +78,49 @@ def test_a_guest_that_no_backup_has_replaced(virt):
     assert virt["virt.backup_standing"]("nobody")["state"] == "gone"
 
 
+def test_of_a_guest_that_had_no_disk_of_its_own_nothing_is_deleted(virt, conn):
+    dom = conn.lookupByName("test")
+    text = re.sub("<disk.*?</disk>", "", dom.XMLDesc(0), flags=re.S)
+    aside.keep(aside.Aside(dom.UUIDString(), "test", IDENT, text, ("/guest/diskimage1",)))
+    nothing = {"delete": [], "keep": {}}
+    for test in (True, False):
+        told = virt["virt.backup_confirm"]("test", test=test)
+        assert {key: told[key] for key in nothing} == nothing
+        assert bool([*aside.every()]) is test
+
+
+def test_a_guest_without_a_disk_is_not_backed_up_here(virt, conn, tmp_path):
+    conn.defineXML("<domain type='test'><name>diskless</name><memory>1024</memory>"
+                   "<os><type>hvm</type></os></domain>")  # fmt: skip
+    with pytest.raises(errors.InvalidInput, match="diskless has no disk to back up"):
+        virt["virt.backup"]("diskless", str(tmp_path))
+
+
+def test_what_fails_in_the_middle_is_ended(virt, tmp_path, monkeypatch):
+    """And why it failed is said, whatever its end says."""
+    called = []
+
+    def answers(verb, answer):
+        def call(*arguments, **named):
+            called.append((verb, arguments, named.get("good")))
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        monkeypatch.setitem(salt, f"virt.{verb}", call)
+
+    salt = {}
+    monkeypatch.setitem(virt["virt.backup"].__globals__, "__salt__", salt)
+    disk = {"target": "vda", "parent": None, "reason": "the first"}
+    answers("backup_look", {"disks": ["vda"], "skipped": {}, "checkpoints": []})
+    answers("backup_plan", {"ident": IDENT, "disks": [disk], "reader": "PEM", "needed": []})
+    answers("backup_begin", errors.OperationFailed("it cannot be begun"))
+    answers("backup_end", errors.OperationFailed("libvirt does not end it"))
+    with pytest.raises(errors.OperationFailed, match="it cannot be begun"):
+        virt["virt.backup"]("test", str(tmp_path))
+    assert called[-1] == ("backup_end", ("test", IDENT), None)
+
+
 def test_the_end_of_a_backup_that_was_not_begun(virt):
     told = virt["virt.backup_end"]("test", IDENT)
     assert told == {"why": "the process that kept them served died", "left": []}
@@ -111,6 +155,8 @@ def test_a_target_on_whose_backups_nobody_stands(virt, tmp_path):
     folder.mkdir(mode=0o700)
     assert virt["virt.backup_stands"](str(folder)) == []
     stand = Stand("web1", "hv1")
+    assert virt["virt.backup_let_go"](str(folder), UUID, IDENT, stand.guest, stand.host) is False
+    assert [*folder.rglob("stands.json")] == []
     with pytest.raises(errors.VirtError, match="not mounted"):
         virt["virt.backup_let_go"](str(folder), "u", IDENT, stand.guest, stand.host, mounted=True)
 

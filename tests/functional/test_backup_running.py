@@ -1,5 +1,6 @@
 """A guest that runs: where its QEMU shows its disks, and what is done with it for that."""
 
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -146,6 +147,12 @@ def test_its_file_systems_are_frozen_for_the_moment_alone(dom, qemu):
     }  # fmt: skip
     assert [one.checkpoint for one in served] == [chains.checkpoint(IDENT), None]
     assert [one.contexts for one in served] == [("qemu:dirty-bitmap:changed",), ()]
+
+
+def test_of_disks_that_keep_no_bitmap_there_is_no_checkpoint(dom, qemu, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "LOOK", GuestLook("u", True, DISKS[1:]))
+    [served], *_ = begun(dom, qemu, WHOLE)
+    assert qemu.told[1] is None and served.checkpoint is None
 
 
 @pytest.mark.parametrize(("frozen", "note"), [

@@ -333,9 +333,12 @@ def test_what_it_cannot_end_is_said(asked, conn, folder):
             thread.join(60)
 
 
-def test_one_that_dies_while_it_is_told_to_end_is_cleaned_away(conn, folder):
+@pytest.mark.parametrize("hears", [True, False])
+def test_one_that_dies_while_it_is_told_to_end_is_cleaned_away(conn, folder, hears):
     def dies(listener):
-        listener.accept()[0].close()
+        with listener.accept()[0] as line:
+            if hears:
+                line.makefile().readline()
 
     with keeper._listening("web1") as listener:
         listener.settimeout(60)

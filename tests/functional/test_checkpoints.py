@@ -244,6 +244,26 @@ def test_a_bitmap_of_which_libvirt_does_not_say_how_much_changed_is_not_relied_o
     assert disk.bitmaps == {OURS: chains.INCONSISTENT}
 
 
+def test_where_libvirt_cannot_say_how_much_changed_none_is_relied_on(conn, dom, monkeypatch):
+    """Of a checkpoint with one lost bitmap it says nothing at all."""
+    drive = "<disk type='file' device='cdrom'><target dev='hda'/><readonly/></disk>"
+    conn.defineXML(dom.XMLDesc(0).replace("</devices>", f"{drive}</devices>"))
+    dom.destroy()
+    dom.create()
+    made(dom, OURS)
+    describe = libvirt.virDomainCheckpoint.getXMLDesc
+    fails = refuses(libvirt.VIR_ERR_CHECKPOINT_INCONSISTENT)
+
+    def described(self, flags):
+        sized = flags & libvirt.VIR_DOMAIN_CHECKPOINT_XML_SIZE
+        return fails() if sized else describe(self, flags)
+
+    monkeypatch.setattr(libvirt.virDomainCheckpoint, "getXMLDesc", described)
+    found = look.look(conn, "web1")
+    assert [one.bitmaps for one in found.disks] == [{OURS: chains.INCONSISTENT}]
+    assert found.skipped == {"hda": "a drive for cdrom"} and found.active
+
+
 def test_what_the_bitmaps_of_one_that_is_off_are_good_for(conn, dom, path):
     dom.destroy()
     bitmaps.add(path, OURS)

@@ -33,6 +33,22 @@ def defined(conn, name, devices="", more=""):
     )
 
 
+def test_a_nics_driver_and_the_firmwares_attributes():
+    nic = "<interface type='network'><driver name='vhost' queues='4'/></interface>"
+    assert describe.nic(ElementTree.fromstring(nic))["driver"] == {"name": "vhost", "queues": "4"}
+    text = "<domain><os><loader readonly='yes' type='pflash'>/x.fd</loader></os></domain>"
+    assert describe.loader(ElementTree.fromstring(text)) == {
+        "path": "/x.fd", "readonly": "yes", "type": "pflash",
+    }  # fmt: skip
+
+
+def test_a_picture_that_is_too_large_does_not_travel(conn, monkeypatch):
+    monkeypatch.setattr(screenshot, "_TRAVELS_BYTES", 10)
+    dom = conn.lookupByName("test")
+    with pytest.raises(errors.OperationFailed, match=r"picture of test has \d+ bytes: virt\.scr"):
+        screenshot.small(conn, dom, 0, 100)
+
+
 # -- displays and serial ports -----------------------------------------------------------------
 
 

@@ -1,6 +1,7 @@
 """What a host keeps of guests that stand on a backup, and who shows it to them: real files, locks
 and processes, guests of libvirt's test driver."""
 
+import dataclasses
 import fcntl
 import io
 import json
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -318,3 +320,38 @@ def test_the_program_hears_what_it_is_to_show(folder, monkeypatch):
     program.write_text("#!/bin/sh\nexit 1\n")
     with pytest.raises(errors.OperationFailed, match="the program that shows the backup here died"):
         instant.begin(instant.How(library, asked(folder)))
+
+
+def test_the_program_shows_it_to_the_guests_qemu_alone_until_the_guest_is_gone(
+    conn, folder, monkeypatch, capsys
+):
+    """Where the other machine is connected, its server is another one here."""
+    sockets, found = folder / "sockets", {}
+    monkeypatch.setattr(standing, "SOCKETS", str(sockets))
+    monkeypatch.setattr(places, "RUN", str(folder / "run"))
+
+    def hand_on(far, path):
+        names = ("ca-cert.pem", "client-cert.pem", "client-key.pem")
+        found["texts"] = [Path(far.certificates, name).read_text() for name in names]
+        found["far"] = (far.host, far.port, far.exports, path)
+        Path(path).touch(0o666)
+        return found.setdefault("server", Dead())
+
+    monkeypatch.setattr(standing.daemon, "hand_on", hand_on)
+    stands.put(dataclasses.replace(STOOD, authority="an authority"))
+    keep = standing.Keeper.keep
+
+    def kept(self):
+        [socket] = sockets.iterdir()
+        found["mode"] = socket.stat().st_mode & 0o777
+        found["left"] = [one for one in (folder / "run").iterdir() if one.is_dir()]
+        keep(self)
+
+    monkeypatch.setattr(standing.Keeper, "keep", kept)
+    monkeypatch.setattr(standing.Keeper, "_lives", lambda _self: None)
+    assert run(monkeypatch, capsys, asked(folder)) == (0, {"begun": True})
+    assert found["texts"] == ["an authority", "a certificate", "a key"]
+    assert found["far"] == ("b1", 1, ("vda",), standing.socket_of("web1"))
+    assert (found["mode"], found["left"]) == (0o600, []), "the key lies nowhere any more"
+    assert found["server"].ended.is_set() and [*sockets.iterdir()] == []
+    assert stands.of("web1") is None
