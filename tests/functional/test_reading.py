@@ -1,6 +1,7 @@
 """Reading and lifecycle on libvirt's test driver; what it did is read from raw libvirt."""
 
 import json
+import os
 import re
 
 import pytest
@@ -410,3 +411,15 @@ def test_what_only_the_grains_and_libvirts_files_know(virt):
     assert virt["virt.virt_type"]() == "physical"
     with pytest.raises(errors.Unsupported, match="where test:///default keeps its domains is not"):
         virt["virt.names_on_disk"]()
+
+
+def test_what_an_exporter_would_serve_is_text_or_a_file(virt, tmp_path):
+    pytest.importorskip("prometheus_client")
+    text = virt["virt.metrics"]()
+    assert 'saltvirt_libvirt_up{host="' in text
+    path = tmp_path / "salt-virt.prom"
+    assert virt["virt.metrics"](path=str(path)) == str(path)
+    assert "saltvirt_libvirt_up" in path.read_text() and os.listdir(tmp_path) == [path.name]
+    with pytest.raises(errors.InvalidInput, match="prom"):
+        virt["virt.metrics"](path=str(tmp_path / "x"))
+    assert os.listdir(tmp_path) == [path.name]

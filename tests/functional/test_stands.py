@@ -146,9 +146,12 @@ def test_one_that_hears_no_signal_is_killed(monkeypatch):
 def test_one_that_cannot_be_ended_is_named(monkeypatch):
     """Its lock is held by another one than it says."""
     monkeypatch.setattr(instant, "_ENDS_S", 0.1)
-    with subprocess.Popen(["true"]) as process:
-        process.wait()
-    with stands.kept("web1"), open(stands._lock("web1"), "w", encoding="ascii") as file:
+    with (
+        subprocess.Popen(["true"]) as process,
+        stands.kept("web1"),
+        open(stands._lock("web1"), "w", encoding="ascii") as file,
+    ):
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # its number is nobody else's
         file.write(str(process.pid))
         file.flush()
         with pytest.raises(errors.OperationFailed, match=f"process {process.pid} does not end"):
