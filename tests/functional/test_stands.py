@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -55,6 +56,13 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(stands, "_LOOKED_S", 0.3)
     monkeypatch.setattr(standing, "_LOOK_S", 0.02)
     return tmp_path
+
+
+@pytest.fixture
+def short():
+    """A socket's path has at most 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="sv-") as path:
+        yield Path(path)
 
 
 def defined(conn, stands_on_it=True, uuid=UUID):
@@ -247,13 +255,13 @@ class Dead:
         self.ended.set()
 
 
-def test_what_cannot_be_begun_again_now_is_tried_again(conn, folder, monkeypatch):
+def test_what_cannot_be_begun_again_now_is_tried_again(conn, folder, short, monkeypatch):
     """/run was full, say: the guest waits, and goes on by itself."""
     stands.put(STOOD)
     defined(conn)
     begun = []
-    (folder / "full").write_text("")
-    monkeypatch.setattr(standing, "SOCKETS", str(folder / "full" / "sockets"))
+    (short / "full").write_text("")
+    monkeypatch.setattr(standing, "SOCKETS", str(short / "full" / "sockets"))
     monkeypatch.setattr(standing, "_AGAIN_S", 0)
     kept = standing.Keeper(asked(folder))
     kept._server = dead = Dead()
@@ -264,7 +272,7 @@ def test_what_cannot_be_begun_again_now_is_tried_again(conn, folder, monkeypatch
     until(lambda: len(begun) > 3 or not thread.is_alive())
     assert thread.is_alive() and not dead.ended.is_set()
     kept.begin = lambda: None
-    (folder / "full").unlink()
+    (short / "full").unlink()
     kept.signalled = True
     thread.join(30)
     assert dead.ended.is_set() and stands.of("web1") == STOOD
@@ -276,16 +284,18 @@ def until(ready):
         time.sleep(0.02)
 
 
-def test_of_a_guest_that_is_gone_it_ends_and_nothing_is_kept(conn, folder, monkeypatch):
-    monkeypatch.setattr(standing, "SOCKETS", str(folder))
+def test_of_a_guest_that_is_gone_it_ends_and_nothing_is_kept(conn, folder, short, monkeypatch):
+    monkeypatch.setattr(standing, "SOCKETS", str(short))
     stands.put(STOOD)
     kept = standing.Keeper(asked(folder))
     kept.keep()
     assert stands.of("web1") is None
 
 
-def test_one_that_stands_on_nothing_does_at_an_error_what_it_did_before(conn, folder, monkeypatch):
-    monkeypatch.setattr(standing, "SOCKETS", str(folder))
+def test_one_that_stands_on_nothing_does_at_an_error_what_it_did_before(
+    conn, folder, short, monkeypatch
+):
+    monkeypatch.setattr(standing, "SOCKETS", str(short))
     stands.put(Stood("web1", UUID, IDENT, "b1", 1, "", ("vda",), None, {"vda": ("report", "")}))
     stops = "type='qcow2' error_policy='stop' rerror_policy='stop'"
     conn.defineXML(WEB1.format(UUID, "").replace("type='qcow2'", stops))
@@ -326,10 +336,10 @@ def test_the_program_hears_what_it_is_to_show(folder, monkeypatch):
 
 
 def test_the_program_shows_it_to_the_guests_qemu_alone_until_the_guest_is_gone(
-    conn, folder, monkeypatch, capsys
+    conn, folder, short, monkeypatch, capsys
 ):
     """Where the other machine is connected, its server is another one here."""
-    sockets, found = folder / "sockets", {}
+    sockets, found = short / "sockets", {}
     monkeypatch.setattr(standing, "SOCKETS", str(sockets))
     monkeypatch.setattr(places, "RUN", str(folder / "run"))
 
