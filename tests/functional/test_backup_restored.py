@@ -21,6 +21,7 @@ from saltvirt.migration.journal import MOVING, GuestReport, JournalEntry
 from saltvirt.xml.metadata import NAMESPACE
 from tests.functional.backed_up import MIB, UUID, qemu_img
 
+pytestmark = pytest.mark.skipif(not os.path.exists("/usr/bin/qemu-img"), reason="no qemu-img")
 OTHER = UUID.replace("b7", "c8")
 MAC = "52:54:00:11:22:33"
 WEB1 = f"""<domain type='test'><name>web1</name><uuid>{UUID}</uuid><genid>{OTHER}</genid>

@@ -1,6 +1,7 @@
 """Checkpoints, from which backups take increments: on libvirt's test driver, which takes them of a
 guest that runs and takes none back of one that is off, and in real qcow2 files."""
 
+import os
 import threading
 from types import SimpleNamespace
 
@@ -22,6 +23,7 @@ from saltvirt.xml.disk import Disk
 from saltvirt.xml.domain import Domain
 from tests.functional.backed_up import MIB, qemu_img
 
+pytestmark = pytest.mark.skipif(not os.path.exists("/usr/bin/qemu-img"), reason="no qemu-img")
 OURS = names.CHECKPOINT + "000001-20261126T160000Z-0123abcd"
 WEB1 = """<domain type='test'><name>web1</name><memory>1024</memory><os><type>hvm</type></os>
 <devices>{}</devices></domain>"""
@@ -149,9 +151,32 @@ def test_what_libvirt_does_not_take_back_is_named(conn, dom):
     with beside.aside(dom):
         assert checkpoints.names(dom) == ["a"]
     dom.destroy()
-    words = r"does not take the checkpoint a of web1 back .*: its next backup is a whole one"
+    words = r"the snapshot is there, but libvirt does not take the checkpoint a of web1 back "
     with pytest.raises(errors.OperationFailed, match=words):
         snapshots.create(conn, "web1", snapshots.SnapshotRequest("s"))
+    assert [one.getName() for one in dom.listAllSnapshots()] == ["s"]
+
+
+def test_what_was_put_aside_when_one_could_not_be_is_told_again(dom, monkeypatch):
+    for name in "ab":
+        made(dom, name)
+    dom.destroy()
+    delete, told = libvirt.virDomainCheckpoint.delete, []
+
+    def deleted(self, flags):
+        if self.getName() == "b":
+            refuses(libvirt.VIR_ERR_INTERNAL_ERROR, "no memory")()
+        return delete(self, flags)
+
+    monkeypatch.setattr(libvirt.virDomainCheckpoint, "delete", deleted)
+
+    def known(_dom, text, _flags):
+        told.append(checkpoints._name(text))
+
+    monkeypatch.setattr(libvirt.virDomain, "checkpointCreateXML", known)
+    with pytest.raises(libvirt.libvirtError, match="no memory"), beside.aside(dom):
+        pytest.fail("a snapshot is made")
+    assert told == ["a"]
 
 
 def test_a_checkpoint_of_somebody_else_keeps_a_guest_from_going_back(conn, dom):

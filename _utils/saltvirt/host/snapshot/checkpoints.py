@@ -19,21 +19,21 @@ from saltvirt.images import bitmaps
 
 @contextlib.contextmanager
 def aside(domain: libvirt.virDomain) -> Iterator[None]:
-    """For the block libvirt does not know the checkpoints of a guest that is off. Where this dies
-    in it the next backup is a whole one."""
+    """For the block, which makes a snapshot, libvirt does not know the checkpoints of a guest that
+    is off. Where this dies in it the next backup is a whole one."""
     if domain.isActive():
         yield
         return
     there = checkpoints.texts(domain)
-    checkpoints.forget(domain)
     try:
+        checkpoints.forget(domain)
         yield
     finally:
         refused = checkpoints.tell(domain, there)
     for name, why in refused.items():
         raise errors.OperationFailed(
-            f"libvirt does not take the checkpoint {name} of {domain.name()} back ({why}): its "
-            "next backup is a whole one"
+            f"the snapshot is there, but libvirt does not take the checkpoint {name} of "
+            f"{domain.name()} back ({why}): its next backup is a whole one"
         )
 
 
