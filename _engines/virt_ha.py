@@ -46,11 +46,10 @@ def start():
     """
     Runs until the master ends it.
     """
-    if __opts__.get("__role") != "master":
-        log.error("the engine virt_ha is the master's")
-        return
-    bus = salt.utils.event.get_master_event(__opts__, __opts__["sock_dir"], listen=False)
     try:
+        if __opts__.get("__role") != "master":
+            raise errors.InvalidInput("the engine virt_ha is for a master, not for a minion")
+        bus = salt.utils.event.get_master_event(__opts__, __opts__["sock_dir"], listen=False)
         serve.serve(dict(__opts__), lambda tag, data: bus.fire_event(data, tag), threading.Event())
     except errors.VirtError as exc:
         log.critical("high availability does not run: %s", exc.text)

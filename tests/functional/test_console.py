@@ -11,7 +11,7 @@ import libvirt
 import pytest
 
 from saltvirt import errors
-from saltvirt.reachmaster import console, terminal
+from saltvirt.reachmaster import console, terminal, way
 from tests.clock import until
 from tests.functional import console_child
 from tests.functional.daemon import libvirtd  # noqa: F401 - a fixture
@@ -174,3 +174,39 @@ def test_the_escape(text, byte):
 def test_what_is_no_escape(text):
     with pytest.raises(errors.InvalidInput):
         terminal.escape_byte(text)
+
+
+FOUND = way.Way("web1", "u", "hv1", "serial", "pty", "127.0.0.1", 1, "", "", "")
+
+
+@pytest.mark.parametrize(("there", "words"), [
+    (("hv2", "running"), "the guest is on hv2 now (running)"),
+    (("hv1", "paused"), "the guest is paused"), (("hv1", "shutdown"), "the guest is shutdown"),
+])  # fmt: skip
+def test_why_a_console_ended_that_nobody_left(monkeypatch, there, words):
+    monkeypatch.setattr(console.find, "locate", lambda _fleet, _name: there)
+    assert console._ended(None, FOUND) == f"the console of web1 on hv1 has ended: {words}"
+
+
+def test_a_hypervisor_that_is_not_reached_is_no_one_who_has_the_console(monkeypatch):
+    def fails(_found):
+        raise errors.ConnectionFailed("hv1 is not reached")
+
+    monkeypatch.setattr(console.way, "connected", fails)
+    with pytest.raises(errors.ConnectionFailed, match="hv1 is not reached"):
+        console._connected(FOUND)
+
+
+def test_a_terminal_that_takes_nothing_or_has_no_size_is_not_waited_for():
+    reader, writer = os.pipe()
+    try:
+        assert terminal.Terminal(reader, writer).size().columns > 0
+        os.set_blocking(writer, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(writer, bytes(4096))
+        with pytest.raises(TimeoutError, match="the terminal takes nothing"):
+            terminal._show(writer, b"x", 0.05)
+    finally:
+        os.close(reader)
+        os.close(writer)

@@ -1,10 +1,12 @@
 """The engine as it runs, in real time: real TLS, real files, a real program as the fence; the pure
 agents in place of hosts."""
 
+import runpy
 import shutil
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,6 +27,7 @@ from saltvirt.pki.authority.store import Store
 from saltvirt.pki.common import certs
 from saltvirt.placement.facts import Guest, Host
 from tests.clock import until
+from tests.lab.paths import REPOSITORY
 from tests.unit.hamaster.test_fences import OFF, ON, Bmc
 
 TIMES = {
@@ -261,3 +264,21 @@ def test_settings_that_are_wrong_begin_nothing(tmp_path):
     with pytest.raises(config.errors.InvalidInput):
         serve.serve(opts, lambda *_: None, threading.Event())
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("role, words", (
+    ("minion", "is for a master, not for a minion"), ("master", "virt:ha:members"),
+))  # fmt: skip
+def test_salts_engine_says_why_it_does_not_run_and_rests(
+    tmp_path, monkeypatch, caplog, role, words
+):
+    found = runpy.run_path(str(REPOSITORY / "_engines/virt_ha.py"))
+    rests, start = [], found["start"]
+    monkeypatch.setitem(start.__globals__, "time", SimpleNamespace(sleep=rests.append))
+    opts = {"__role": role, "cachedir": str(tmp_path), "sock_dir": str(tmp_path), "id": "x",
+            "virt": {"ha": {"members": 7}}}  # fmt: skip
+    monkeypatch.setitem(start.__globals__, "__opts__", opts)
+    start()
+    line = caplog.records[-1].getMessage()
+    assert line.startswith("high availability does not run: ") and words in line
+    assert len(rests) == 1 and found["__virtual__"]() == "virt_ha"

@@ -429,8 +429,11 @@ def test_the_engine_on_a_master(tmp_path):
     assert 'saltvirt_look_up{part="hosts"} 1.0' not in text  # no master runs that could ask
 
 
-def test_a_wrong_option_of_the_engine_is_one_line(tmp_path):
-    with engine("minion", tmp_path, address="everywhere") as (_port, said):
-        line = until(lambda: said.read_text("utf-8"), "a line", 60)
-    assert "virt_exporter: address must be an IP address" in line
+@pytest.mark.parametrize("role, option, words", [
+    ("minion", {"address": "everywhere"}, "virt_exporter: address must be an IP address"),
+    ("master", {"tls": True}, "virt_exporter: a master has no certificate for tls"),
+])  # fmt: skip
+def test_a_wrong_option_of_the_engine_is_one_line(tmp_path, role, option, words):
+    with engine(role, tmp_path, **option) as (_port, said):
+        line = until(lambda: words in said.read_text("utf-8") and said.read_text(), "a line", 60)
     assert "Traceback" not in line

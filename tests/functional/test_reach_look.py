@@ -18,8 +18,9 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("cryptography")
 
-from saltvirt import doors, errors
+from saltvirt import doors, errors, guesttalk
 from saltvirt.answers import reach
+from saltvirt.guestagent.asked import Command
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
 from saltvirt.reachhost import agent, begin, relay
@@ -228,6 +229,47 @@ def test_the_caller_is_told_why_he_does_not_reach_it(monkeypatch, kind, off, wor
     finally:
         if dom.isActive():
             dom.destroy()
+        dom.undefine()
+        conn.close()
+
+
+def test_who_comes_while_too_many_are_there_is_sent_away(monkeypatch):
+    monkeypatch.setattr(relay, "_STRANGERS", 1)
+    one = Begun(monkeypatch, uri="test:///default", uuid="2b3c4d5e-0000-4000-8000-000000000000")
+    at = ("127.0.0.1", one.said["port"])
+    with (
+        socket.create_connection(at, 30),
+        socket.create_connection(at, 30) as second,
+        contextlib.suppress(ConnectionResetError),
+    ):
+        assert second.recv(1) == b""
+    assert until(lambda: _said(one), "the first has gone").startswith(b"no ")
+
+
+def _said(one):
+    with contextlib.suppress(OSError):
+        return one.refused()
+
+
+def test_what_is_said_to_an_agent_is_understood_and_not_handed_on(monkeypatch):
+    """The test driver has no agents, and says so."""
+    monkeypatch.setattr(agent, "require", lambda dom, name: None)
+    conn = libvirt.open("test:///default")
+    dom = conn.defineXML(DOMAIN.format(name="reach2", devices=""))
+    dom.create()
+    try:
+        uuid = dom.UUIDString()
+        one = Begun(monkeypatch, uri="test:///default", uuid=uuid, kind=reach.AGENT)
+        with one.line() as line:
+            assert heard(line, b"ok\n") == b"ok\n"
+            talk = guesttalk.Line(line)
+            with pytest.raises(errors.VirtError, match="not supported"):
+                talk.ask("exec", Command(("true",)))
+            with pytest.raises(errors.InvalidInput, match="older Salt Virt"):
+                talk.ask("guest-shutdown")
+        one.end()
+    finally:
+        dom.destroy()
         dom.undefine()
         conn.close()
 

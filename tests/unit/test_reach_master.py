@@ -192,6 +192,21 @@ def test_the_engine_is_for_a_master_and_rests_before_it_is_begun_again(caplog, m
 # -- commands and files ----------------------------------------------------------------------------
 
 
+def test_a_line_that_breaks_is_named_with_its_guest_and_host(monkeypatch):
+    found = way.Way("web1", "u", "hv1", "agent", "agent", "127.0.0.1", 1, "", "", "")
+    ours, theirs = socket.socketpair()
+    monkeypatch.setattr(guest.way, "opened", lambda *_: found)
+    monkeypatch.setattr(guest.way, "connected", lambda _way: ours)
+    theirs.close()
+    with (
+        pytest.raises(errors.ConnectionFailed, match=r"^web1 on hv1: the connection ended: "),
+        guest.line(None, "web1") as (host, talk),
+    ):
+        assert host == "hv1"
+        talk.ask("exec")
+    assert ours.fileno() < 0
+
+
 def test_what_a_command_reads_is_a_file_of_the_master_that_is_not_too_long(tmp_path):
     path = tmp_path / "in"
     path.write_bytes(b"\0input")
