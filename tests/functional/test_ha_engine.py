@@ -279,6 +279,6 @@ def test_salts_engine_says_why_it_does_not_run_and_rests(
             "virt": {"ha": {"members": 7}}}  # fmt: skip
     monkeypatch.setitem(start.__globals__, "__opts__", opts)
     start()
-    line = caplog.records[-1].getMessage()
+    [line] = [one.getMessage() for one in caplog.records if one.levelname == "CRITICAL"]
     assert line.startswith("high availability does not run: ") and words in line
     assert len(rests) == 1 and found["__virtual__"]() == "virt_ha"

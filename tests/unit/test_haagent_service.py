@@ -593,6 +593,7 @@ def test_what_is_no_question_is_named_and_the_next_one_answered(
     good = {"name": "web9", "xml": DOMAIN.replace("web1", "web9")}
     one.inbox.on_frame("salt", frames.DEFINITION, good)
     until(lambda: one.guests.kept.get("web9"), "the next one")
-    found = [record.getMessage() for record in caplog.records if " of " in record.getMessage()]
+    said = [record.getMessage() for record in caplog.records]
+    found = [line for line in said if f" of {sender}: " in line]
     assert [line.startswith(words) for line in found] == ([True] if words else [])
     assert "\x1b" not in caplog.text

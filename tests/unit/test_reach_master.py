@@ -185,7 +185,7 @@ def test_the_engine_is_for_a_master_and_rests_before_it_is_begun_again(caplog, m
                         ("master", "the engine virt_reach: port must be")):  # fmt: skip
         monkeypatch.setitem(start.__globals__, "__opts__", {"__role": role})
         start(port="x")
-        assert words in caplog.records[-1].getMessage()
+        assert words in caplog.text
     assert rests == [10, 10]
 
 
