@@ -11,6 +11,7 @@ import ssl
 import threading
 import time
 import zlib
+from pathlib import Path
 
 import pytest
 
@@ -66,14 +67,13 @@ def _listens(port):
 
 
 def _relays():
-    """Programs of reachhost.relay that run now."""
+    """Programs of reachhost.relay that a test of this process has begun, and that run now."""
     found = []
-    for name in os.listdir("/proc"):
-        with contextlib.suppress(OSError):
-            if name.isdigit():
-                with open(f"/proc/{name}/cmdline", "rb") as file:
-                    if b"reachhost.relay" in file.read():
-                        found.append(name)
+    for children in Path("/proc/self/task").glob("*/children"):
+        for name in children.read_text(encoding="ascii").split():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/cmdline", "rb") as file:
+                if b"reachhost.relay" in file.read():
+                    found.append(name)
     return found
 
 
