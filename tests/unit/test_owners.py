@@ -13,9 +13,11 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.operations import owners
+from saltvirt.operations.own import Label, Own
 from saltvirt.operations.owners import Making, Owner
 from saltvirt.rights.grants import Amount
 from tests.clock import Clock
+from tests.counted import Cloud
 
 ID = str(uuid.UUID(int=1))
 ONE = Making("bob", 2, 1024, 4096)
@@ -139,3 +141,15 @@ def test_of_what_is_damaged_the_maker_is_not_known(opts, text):
     folder.mkdir(parents=True)
     (folder / "web1").write_text(text)
     assert owners.maker(opts, "web1") is None
+
+
+@pytest.mark.parametrize("operation", (
+    lambda cloud: Own(cloud, "web1", "bob"), lambda cloud: Label(cloud, "web1", ["test"]),
+    lambda cloud: Own(cloud, "test", ["bob"]), lambda cloud: Label(cloud, "test", [{}]),
+))  # fmt: skip
+def test_what_cannot_be_written_down_is_a_reason_before(tmp_path, operation):
+    cloud = Cloud(tmp_path, 1, {"hv000": {"test": {"vcpus": 1, "memory_kib": 1024}}})
+    found = operation(cloud).check()
+    with pytest.raises(errors.VirtError) as error:
+        operation(cloud).run()
+    assert [*found.reasons] == [error.value.text]

@@ -50,6 +50,15 @@ STRANGE = {
         MEMORY.format(1048576).replace("y unit='KiB'>1048576</c", "y unit='KiB'>1024</c"),
         devices="<memballoon model='none'/>",
     ),
+    "a disk of the host by its place": there(
+        devices="<hostdev mode='subsystem' type='scsi'><source><adapter name='scsi_host0'/>"
+        "<address bus='0' target='0' unit='0'/></source></hostdev>"
+    ),
+    "a word where a number is": there(devices="<graphics type='vnc' port='auto'/>"),
+    "where a display listens, as libvirt once wrote it": there(
+        devices="<graphics type='vnc' listen='127.0.0.1'/>"
+    ),
+    "a display that listens nowhere": there(devices="<graphics type='vnc'/>"),
     "more sockets": there(cpu="<topology sockets='5' cores='2' threads='1'/>"),
 }
 
@@ -60,6 +69,18 @@ def test_nothing_asked_is_nothing_changed(name):
     for arguments in ({}, {"title": "a"}):
         wanted = amended(actual, **arguments)
         assert [c.path for c in changes(wanted, actual)] == [*arguments]
+
+
+def test_where_a_display_listens_is_the_same_in_both_ways_to_write_it():
+    old = there(devices="<graphics type='vnc' listen='127.0.0.1'/>")
+    new = there(
+        devices="<graphics type='vnc'><listen type='address' address='127.0.0.1'/></graphics>"
+    )
+    other = there(devices="<graphics type='vnc' listen='127.0.0.2'/>")
+    nowhere = there(devices="<graphics type='vnc'/>")
+    assert changes(new, old) == changes(old, new) == []
+    assert [one.path for one in changes(new, other)] == ["graphics:vnc:listens"]
+    assert [one.path for one in changes(new, nowhere)] == ["graphics:vnc:listens"]
 
 
 def test_memory_modules_count():

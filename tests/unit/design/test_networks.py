@@ -207,6 +207,14 @@ def test_pool_changes():
     assert change.show() == {"path": "path", "old": "/srv/pool", "new": "/other", "live": False}
 
 
+def test_a_volume_group_is_called_as_its_pool_and_keeps_its_devices():
+    made = pool.build(pool_spec.parse("vg0", "logical", source_devices=[{"path": "/dev/sda"}]))
+    assert made.source.name == "vg0"
+    again = pool.build(pool_spec.parse("vg0", "logical"), made)
+    assert [device.path for device in again.source.devices] == ["/dev/sda"]
+    assert pool_changes.changes(again, made) == []
+
+
 def test_a_first_dns_record_can_be_added_while_the_network_runs():
     actual = Network.fromstring("<network><name>n</name><forward mode='nat'/></network>")
     wanted = Network.fromstring(

@@ -21,7 +21,16 @@ from saltvirt.hamaster import files, of_master, rooms, seen
 from saltvirt.hamaster.enable import Asked, Enable, Ignore
 from saltvirt.hamaster.keeper import HaKeeper
 from saltvirt.hamaster.wishes import WishStore
-from saltvirt.operations import deploy, explain, init_list, inventory, operation, promised
+from saltvirt.operations import (
+    deploy,
+    explain,
+    init_list,
+    inventory,
+    keepers,
+    operation,
+    promised,
+    reserved,
+)
 from saltvirt.operations.evacuate import Evacuate
 from saltvirt.operations.identity import Clone, Rename
 from saltvirt.operations.init import Init, InitRequest
@@ -506,6 +515,36 @@ def test_a_damaged_promise_stops_nobody(full, text):
     assert init(full, "late", 180 << 10, host="hv002").run().more["host"] == "hv002"
 
 
+def test_a_promise_by_a_rule_that_is_gone_since_has_its_room(full):
+    with promised.of(full.opts, of_master.keeper(full.opts)) as promises:
+        early = facts.Guest("early", vcpus=1, memory_kib=180 << 20)
+        promises.make("hv002", early, {"group": "gone"})
+        with pytest.raises(errors.Refused, match="it would break virt:ha:reserve"):
+            init(full, "late", 180 << 10, host="hv002").run()
+
+
+def test_of_two_of_one_name_the_first_has_the_promise(full):
+    """One of them will be refused, and takes nothing of the other away."""
+    keeper = of_master.keeper(full.opts)
+    with promised.of(full.opts, keeper) as one, promised.of(full.opts, keeper) as other:
+        one.make("hv002", facts.Guest("web1"), None)
+        other.make("hv001", facts.Guest("web1"), None)
+        other.withdraw("web1")
+        assert promise_of(full, "web1") == "hv002"
+
+
+def test_of_a_guest_that_its_host_does_not_tell_of_nothing_is_said(full):
+    """Its host says what is wrong with it."""
+    keeper = of_master.keeper(full.opts)
+    assert reserved.on_its_host(keeper, full, "hv002", "nobody") == ""
+
+
+@pytest.mark.parametrize("name", ("../../wishes", ".hidden", "", "a/b", "a\nb"))
+def test_what_is_no_guest_s_name_is_kept_by_nobody(cloud, name):
+    """A host may call one of its own anything."""
+    assert keepers.who(cloud.opts, name) == ""
+
+
 def test_promises_of_many_hold_one_file_open_and_old_ones_go(full):
     folder, before = Path(full.opts["cachedir"]) / "virt/promised", len(os.listdir("/proc/self/fd"))
     with promised.of(full.opts, of_master.keeper(full.opts)) as promises:
@@ -817,6 +856,16 @@ def test_one_that_is_made_again_is_given_by_its_init_alone(cloud, monkeypatch):
     # its host would say that there is one of the name already
     monkeypatch.setattr(HaKeeper, "ties", lambda *_asked: 1 / 0)
     assert not deployed(cloud, monkeypatch, {"web1": {"ha": True}}, test=True)["failed"]
+
+
+def test_one_that_is_there_and_whose_wish_is_wrong_has_failed(cloud, monkeypatch):
+    cloud.guests["hv000"]["web1"] = guest(memory_kib=512 << 10)
+    listed = {"web1": {"ha": {"group": "gone"}}, "web2": {}}
+    for test in (True, False):
+        found = deployed(cloud, monkeypatch, listed, test=test)
+        assert found["result"] is False and [*found["failed"]] == ["web1"]
+        assert "gone" in found["failed"]["web1"]
+    assert "web2" in str(cloud.guests) and wishes(cloud).guests == {}
 
 
 def test_one_that_is_not_given_whole_has_failed(cloud, monkeypatch):
