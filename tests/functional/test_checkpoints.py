@@ -259,6 +259,7 @@ def test_where_a_disk_is(conn):
     for gone in (named.replace("web1", "web9"), named.replace("default-pool", "gone"), ""):
         with pytest.raises(errors.VirtError, match=r"vda|web9|gone"):
             look.path(conn, disk(gone))
+    volume.delete(0)
 
 
 def test_a_bitmap_of_which_libvirt_does_not_say_how_much_changed_is_not_relied_on(conn, dom):
