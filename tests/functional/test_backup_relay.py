@@ -325,6 +325,17 @@ def test_a_machine_keeps_its_own_and_makes_it_anew_when_it_is_spoiled(tmp_path):
     assert os.stat(folder).st_mode & 0o777 == 0o700
 
 
+@pytest.mark.parametrize("name", (own_pair.KEY, own_pair.CERTIFICATE, own_pair.AUTHORITY))
+def test_files_of_two_pairs_are_no_pair(tmp_path, name):
+    """As where one was put back from an older copy of the machine."""
+    folder, other = tmp_path / "own", tmp_path / "other"
+    first, foreign = own_pair.kept(str(folder), "reader"), own_pair.kept(str(other), "reader")
+    (folder / name).write_bytes((other / name).read_bytes())
+    again = own_pair.kept(str(folder), "reader")
+    assert again not in (first, foreign)
+    assert own_pair.kept(str(folder), "reader") == again
+
+
 def test_its_key_is_in_no_text_about_it(tmp_path):
     pair = own_pair.made(HOST, certs.SERVER)
     credentials = doors.Credentials(pair.authority, pair.certificate, pair.key, pair.authority)
