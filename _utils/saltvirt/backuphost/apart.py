@@ -3,7 +3,6 @@ input, and what it says first is one line of JSON."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import select
 import subprocess
@@ -25,9 +24,7 @@ def begin(library: str, module: str, asked: Fact, what: str) -> dict[str, Any]:
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL, env=tools.environment(), cwd="/", start_new_session=True,
     )  # fmt: skip
-    # one that dies before it has read that says no more
-    with contextlib.suppress(BrokenPipeError), tools.pipe(process.stdin) as stdin:
-        stdin.write(json.dumps(asked.to_answer()).encode())
+    tools.tell(process, asked.to_answer())
     stdout = tools.pipe(process.stdout)
     line = stdout.readline() if select.select([stdout], [], [], _BEGINS_S)[0] else b""
     try:

@@ -3,7 +3,6 @@ program of its own, put in their place whole or not at all."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import secrets
@@ -188,8 +187,7 @@ def _run(argv: list[str], job: pull.Pull, tell: Tell) -> list[Any]:
             env=tools.environment(), cwd="/",
         )  # fmt: skip
         try:
-            with contextlib.suppress(BrokenPipeError), tools.pipe(process.stdin) as stdin:
-                stdin.write(json.dumps(job.to_answer()).encode())
+            tools.tell(process, job.to_answer())
             for line in tools.pipe(process.stdout):
                 said = json.loads(line)
                 if "error" in said:

@@ -42,9 +42,7 @@ def _begun(conn: libvirt.virConnect, asked: ServeRequest, path: str, log: IO[byt
         [sys.executable, path, asked.guest], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=log, env=tools.environment(), cwd="/", start_new_session=True,
     )  # fmt: skip
-    # one that dies before it has read that says no more
-    with contextlib.suppress(BrokenPipeError), tools.pipe(process.stdin) as stdin:
-        stdin.write(json.dumps(asked.to_answer()).encode())
+    tools.tell(process, asked.to_answer())
     line = _line(process)
     with contextlib.suppress(ValueError):
         said = json.loads(line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import selectors
 import shutil
@@ -55,6 +56,13 @@ def pipe(stream: IO[bytes] | None) -> IO[bytes]:
     if stream is None:
         raise ValueError("the process has no such pipe")
     return stream
+
+
+def tell(process: subprocess.Popen[bytes], data: object) -> None:
+    """Writes one document of JSON to a process, and that is all that it is told. One that dies
+    before it has read it says no more."""
+    with contextlib.suppress(BrokenPipeError), pipe(process.stdin) as stdin:
+        stdin.write(json.dumps(data).encode())
 
 
 def last_words(text: bytes | str) -> str:

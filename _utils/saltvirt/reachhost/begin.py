@@ -56,8 +56,7 @@ def begin(library: str, asked: RelayRequest) -> int:
             [sys.executable, path, asked.uuid], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=log, env=tools.environment(), cwd="/", start_new_session=True,
         )  # fmt: skip
-        with contextlib.suppress(BrokenPipeError), tools.pipe(process.stdin) as stdin:
-            stdin.write(json.dumps(asked.to_answer()).encode())
+        tools.tell(process, asked.to_answer())
         return _port(process, log)
 
 
