@@ -11,7 +11,6 @@ import ssl
 import threading
 import time
 import zlib
-from pathlib import Path
 
 import pytest
 
@@ -32,6 +31,7 @@ from saltvirt.reachmaster import proxy, tickets, verbs, way
 from tests.clock import until
 from tests.functional.daemon import libvirtd  # noqa: F401 - a fixture
 from tests.functional.reached import GUEST, Browser, Reached
+from tests.lab import process
 
 NOT_GOOD = {"error": "the ticket is not good: it was used, or is older than 30 s"}
 
@@ -69,11 +69,10 @@ def _listens(port):
 def _relays():
     """Programs of reachhost.relay that a test of this process has begun, and that run now."""
     found = []
-    for children in Path("/proc/self/task").glob("*/children"):
-        for name in children.read_text(encoding="ascii").split():
-            with contextlib.suppress(OSError), open(f"/proc/{name}/cmdline", "rb") as file:
-                if b"reachhost.relay" in file.read():
-                    found.append(name)
+    for pid in process.children(os.getpid()):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+            if b"reachhost.relay" in file.read():
+                found.append(pid)
     return found
 
 
@@ -307,7 +306,7 @@ def test_a_user_has_a_few_tickets_at_a_time(cloud):
     cloud.ticket(user="bob")
     until(lambda: len(set(_relays()) - before) == tickets.MOST_OF_USER + 1, "they wait")
     for one in set(_relays()) - before:
-        os.kill(int(one), 15)
+        os.kill(one, 15)
 
 
 @pytest.mark.parametrize("digest", [None, "", "x", "../" + "a" * 61, "A" * 64, 5, ["a" * 64]])
