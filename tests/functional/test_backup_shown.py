@@ -84,7 +84,8 @@ def test_it_ends_when_it_is_said_to_whom_it_is_shown_no_more(shown, tmp_path):
             break
         ended.wait(0.1)
     assert folders(tmp_path) == [] and not is_open(port)
-    assert not guest.target.is_used(UUID, ident)
+    # the folder goes before the backup is let go
+    assert waited(lambda: not guest.target.is_used(UUID, ident), 30)
     assert show.hide(guest.reader.authority) is False
 
 
