@@ -117,6 +117,8 @@ def made(root, fill):
             if step:
                 step(folder)
                 _run("umount", str(folder))
+        # what is in the kernel's memory is read without the disk
+        _run("blockdev", "--flushbufs", device)
         yield Disk(server, device, folder)
 
 
