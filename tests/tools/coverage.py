@@ -27,10 +27,8 @@ parallel = True
 concurrency = multiprocessing,thread
 patch = _exit
 data_file = {data}
-source =
-{source}
-source_dirs =
-    {programs}
+include =
+{include}
 disable_warnings = no-data-collected,module-not-measured
 
 [paths]
@@ -82,7 +80,9 @@ def run_tests(arguments, say):
 
 def settings(data):
     """coverage.py's configuration: what is measured, and where Salt has it in a machine."""
-    source = "\n".join(f"    {paths.REPOSITORY / name}" for name in PUBLISHED)
+    # source_dirs must be there, or a process is not measured at all: some have a /run of their own
+    folders = [*(paths.REPOSITORY / name for name in PUBLISHED), measured.PROGRAMS]
+    include = "\n".join(f"    {folder}/*" for folder in folders)
     machines = "\n".join(
         f"{name.strip('_')} =\n    {paths.REPOSITORY / name}\n"
         f"    **/{measured.AT_HOME}/{name.strip('_')}\n"
@@ -92,9 +92,8 @@ def settings(data):
     # each version of it is in a folder of its own; a pattern must not end with a wildcard
     library = paths.REPOSITORY / "_utils" / "saltvirt"
     machines += f"\nlibrary =\n    {library}\n    **/{measured.UNPACKED}/*/saltvirt"
-    machines += f"\n    {measured.PROGRAMS}/*/saltvirt"
-    told = {"source": source, "programs": measured.PROGRAMS, "machines": machines}
-    return CONFIG.format(data=data, **told)
+    machines += f"\n    {measured.PROGRAMS}/**/saltvirt"
+    return CONFIG.format(data=data, include=include, machines=machines)
 
 
 def package(path):

@@ -1,6 +1,6 @@
 """What `make coverage` prints of lines that no test reaches."""
 
-from tests.lab import measured
+from tests.lab import measured, paths
 from tests.tools import coverage, unreached
 
 SOURCE = """\
@@ -63,7 +63,15 @@ def test_each_line_of_the_file_has_a_reason():
 
 def test_where_machines_have_the_library_is_what_coverage_takes():
     """A pattern of [paths] must not end with a wildcard: every run fails in its report then."""
-    lines = coverage.settings("/data").splitlines()
+    lines = coverage.settings("/data").partition("[paths]")[2].splitlines()
     assert f"    **/{measured.UNPACKED}/*/saltvirt" in lines
-    assert f"    {measured.PROGRAMS}/*/saltvirt" in lines
+    assert f"    {measured.PROGRAMS}/**/saltvirt" in lines
     assert [line for line in lines if line.endswith("*")] == []
+
+
+def test_a_process_that_does_not_see_where_programs_lie_is_measured_as_well():
+    """It has a ``/run`` of its own; of ``source_dirs`` coverage.py wants each to be there."""
+    told = coverage.settings("/data").partition("[paths]")[0].splitlines()
+    assert "source_dirs =" not in told
+    for folder in (paths.REPOSITORY / "_utils", paths.REPOSITORY / "_states", measured.PROGRAMS):
+        assert f"    {folder}/*" in told
