@@ -44,8 +44,7 @@ def backup_prune(folder, retention, name=None, mounted=False, test=False):
     :param test: only tell what would be removed
 
     :return: a dict: ``guests`` (a list: ``uuid``, ``guest``, ``backups``, each with ``ident``,
-        ``stays`` and ``why``, and ``trouble`` where nothing was removed), ``images`` (those that no
-        backup stands on any more)
+        ``stays`` and ``why``, and ``trouble`` where nothing was removed)
 
     :raises InvalidInput: the folder is missing, or is not root's alone
 

@@ -35,8 +35,8 @@ def backup_prune(name=None, to=None, test=False):
     :param test: show what would be removed, and why the others stay; change nothing
 
     :return: under the target's name ``result``, ``comment``, ``changes`` (guest to ``removed``, a
-        list of backups; ``images``), ``backups`` (guest to backup to why it stays), ``trouble``
-        (guest to why nothing of it was removed)
+        list of backups), ``backups`` (guest to backup to why it stays), ``trouble`` (guest to why
+        nothing of it was removed)
 
     CLI Example:
 

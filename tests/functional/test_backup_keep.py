@@ -13,9 +13,8 @@ import pytest
 from saltvirt import errors
 from saltvirt.backuphost import keep, prune, reader, verify
 from saltvirt.backuphost.folder import Busy
-from saltvirt.backups import chains, pieces, record
+from saltvirt.backups import chains, pieces
 from saltvirt.backups.marks import Verified
-from saltvirt.backups.record import Image
 from saltvirt.backups.retention import Retention
 from tests.functional.backed_up import (
     SIZE,
@@ -303,46 +302,6 @@ def test_not_while_one_is_made(chain):
     assert left(guest) == made
 
 
-def imaged(guest, data=b"\5" * SIZE):
-    """A backup that stands on an image."""
-    import hashlib
-
-    image = Image(hashlib.sha256(data).hexdigest(), record.RAW)
-    made = guest.new_ident()
-    with guest.target.making(UUID, made) as new:
-        new.image(image, lambda path: Path(path).write_bytes(data))
-        # nobody takes it away meanwhile
-        assert prune.images(guest.target) == []
-        of = disk(made, image=image)
-        argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", of.backing[0], "-F", "raw"]
-        subprocess.run([*argv, new.disk_path("vda"), str(SIZE)], check=True)
-        with new.pieces("vda") as file:
-            pass
-        new.finish(told([dataclasses.replace(of, pieces_sha256=file.sha256)]), XML)
-    guest.images[made] = data
-    return made, image
-
-
-def test_an_image_goes_with_the_last_that_stands_on_it(guest, tmp_path):
-    made, image = imaged(guest)
-    assert assert_whole(guest, tmp_path) == [made]
-    assert verified(guest, made).is_good
-    assert prune.images(guest.target) == []
-    last = guest.back_up(whole=True)
-    prune.guest(guest.target, UUID, Retention(last=1))
-    assert prune.images(guest.target, test=True) == [image.file] == guest.target.images()
-    assert prune.images(guest.target) == [image.file]
-    assert guest.target.images() == []
-    assert assert_whole(guest, tmp_path) == [last]
-
-
-def test_a_backup_whose_image_is_gone_is_not_good(guest):
-    made, image = imaged(guest)
-    Path(guest.target.image_path(image)).unlink()
-    assert f"the image {image.file} is gone" in guest.target.stock(UUID).wrong(made)
-    assert verified(guest, made).broken == {"vda": f"the image {image.file} is gone"}
-
-
 # kill -9
 
 
@@ -365,10 +324,9 @@ def again(guest, kept):
 
 def test_a_prune_that_is_killed_leaves_every_backup_whole(ram):
     guest = Guest(ram / "target")
-    for number in range(1, 6):
+    for number in range(1, 7):
         guest.write(number, number)
-        guest.back_up(whole=number in (1, 4))
-    imaged(guest)
+        guest.back_up(whole=number in (1, 4, 6))
     made = left(guest)
     kept = ram / "kept"
     shutil.copytree(guest.target.folder.root, kept)
@@ -376,7 +334,6 @@ def test_a_prune_that_is_killed_leaves_every_backup_whole(ram):
 
     def work():
         prune.guest(guest.target, UUID, rules)
-        prune.images(guest.target)
 
     def check():
         good = assert_whole(guest, ram)

@@ -14,7 +14,6 @@ from saltvirt.backuphost import target
 from saltvirt.backuphost.folder import Busy, Folder
 from saltvirt.backups import chains, pieces, record
 from saltvirt.backups.marks import Verified
-from saltvirt.backups.record import Image
 from tests.functional.backed_up import (
     MIB,
     SIZE,
@@ -130,17 +129,6 @@ def test_a_file_that_was_not_written_is_no_backup(guest):
 def test_what_no_record_can_tell_is_no_backup(guest, other, words):
     with pytest.raises(errors.BadAnswer, match=words):
         unfit(guest, made_empty, **other)
-    assert guest.target.folder.names(UUID) == [".lock"]
-
-
-def test_a_disk_on_an_image_that_is_not_there_is_no_backup(guest):
-    image = Image("c" * 64, record.QCOW2)
-
-    def make(path):
-        made_empty(path, "-u", "-b", f"../../images/{image.file}", "-F", "qcow2")
-
-    with pytest.raises(errors.BadAnswer, match=f"the image {image.file}, which is not there"):
-        unfit(guest, make, image=image)
     assert guest.target.folder.names(UUID) == [".lock"]
 
 
@@ -348,21 +336,3 @@ def test_removing_takes_a_link_and_not_what_it_names(guest, tmp_path):
     (folder / "deep" / "link").symlink_to(tmp_path / "mine")
     assert guest.target.remove(UUID, made)
     assert (tmp_path / "mine" / "file").exists()
-
-
-# images
-
-
-def test_an_image_is_kept_once_and_only_as_what_it_is(guest, tmp_path):
-    data = b"image" * 1000
-    image = Image(hashlib.sha256(data).hexdigest(), record.RAW)
-    with pytest.raises(errors.BadAnswer, match="it was not kept"):
-        guest.target.keep_image(image, lambda path: Path(path).write_bytes(b"other"))
-    assert guest.target.images() == []
-    # and what a process that died left of one goes
-    guest.target.folder.make("images", f".new-{'d' * 64}")
-    path = guest.target.keep_image(image, lambda path: Path(path).write_bytes(data))
-    assert Path(path).read_bytes() == data
-    assert guest.target.keep_image(image, pytest.fail) == path
-    assert guest.target.images() == [image.file]
-    assert guest.target.folder.names("images") == [".lock", image.file]

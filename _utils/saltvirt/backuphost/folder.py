@@ -148,14 +148,6 @@ class Folder:
             os.replace(name, _part(to), src_dir_fd=fd, dst_dir_fd=fd)
             os.fsync(fd)
 
-    def bring(self, *parts: str) -> None:
-        """Moves a file of a folder into the folder above."""
-        *above, of, name = parts
-        into = self._opened(tuple(above))
-        with self._opened((*above, of)) as below, into as fd, self._told(parts):
-            os.replace(_part(name), name, src_dir_fd=below, dst_dir_fd=fd)
-            os.fsync(fd)
-
     def remove(self, *parts: str) -> None:
         """Takes away a file, or a folder with all in it; a link itself and not what it names."""
         with self._parent(parts) as (fd, name), self._told(parts):

@@ -34,9 +34,7 @@ def named(target: Target, name: str | None) -> dict[str, Stock]:
 def pruned(target: Target, rules: Retention, name: str | None, test: bool) -> Kept:
     """Removes what no longer has to stay; test: only tells what. A guest of which it cannot be done
     hinders no other."""
-    guests = tuple(_pruned(target, uuid, rules, test) for uuid in named(target, name))
-    # another guest's may be the last on an image: only what is left of all of them tells
-    return Kept(guests, () if name else tuple(prune.images(target, test)))
+    return Kept(tuple(_pruned(target, uuid, rules, test) for uuid in named(target, name)))
 
 
 def _pruned(target: Target, uuid: str, rules: Retention, test: bool) -> KeptGuest:

@@ -51,13 +51,3 @@ def _removed(target: Target, uuid: str, verdicts: Iterable[Verdict]) -> str | No
 
 def _is_there(target: Target, uuid: str, one: Verdict) -> bool:
     return target.folder.is_there(uuid, one.ident)
-
-
-def images(target: Target, test: bool = False) -> list[str]:
-    """Removes images on which no backup stands; their names. test: those that would be."""
-
-    def unused() -> list[str]:
-        stocks = [target.stock(uuid) for uuid in target.guests()]
-        return retention.unused_images(target.images(), stocks)
-
-    return [name for name in unused() if test or target.remove_image(name, unused)]

@@ -11,7 +11,6 @@
     UUID/.lock                who makes or removes a backup of this guest
     UUID/.new-IDENT           being made, UUID/.gone-IDENT being removed; of a process that died:
                               the next one removes it
-    images/SHA256.qcow2       an image that disks stand on, once for all guests
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from saltvirt import errors
@@ -29,12 +28,11 @@ from saltvirt.backups import ident as idents
 from saltvirt.backups import marks, pieces, record
 from saltvirt.backups.marks import Verified
 from saltvirt.backups.pieces import Piece
-from saltvirt.backups.record import BackupDisk, Image, Record
+from saltvirt.backups.record import BackupDisk, Record
 from saltvirt.backups.stock import Backup, Stock
 from saltvirt.images import header
 from saltvirt.units import shown
 
-IMAGES = "images"
 LOCK = ".lock"
 NEW, GONE = ".new-", ".gone-"
 _MOST_MARK_BYTES = 1024**2
@@ -53,17 +51,11 @@ class Target:
         """The UUIDs of guests that have, or had, a backup here."""
         return [one for one in self.folder.names() if record.is_uuid(one)]
 
-    def images(self) -> list[str]:
-        """The names of the images that are kept here."""
-        ends = tuple(f".{kind}" for kind in (record.RAW, record.QCOW2))
-        found = self.folder.names(IMAGES)
-        return [one for one in found if one.endswith(ends) and record.is_sha256(one[:64])]
-
     def stock(self, uuid: str) -> Stock:
         """What is here of a guest, good or not; nothing where there is none."""
         names = self.folder.names(_uuid(uuid))
         found = [self._backup(uuid, one) for one in names if idents.is_ident(one)]
-        return Stock([one for one in found if one], self.images())
+        return Stock(one for one in found if one)
 
     def _backup(self, uuid: str, ident: str) -> Backup | None:
         try:
@@ -123,13 +115,9 @@ class Target:
                 raise errors.BadAnswer(f"{below.file} of {at} {lower}")
         return paths
 
-    def image_path(self, image: Image) -> str:
-        """The path of an image."""
-        return self.folder.path(IMAGES, image.file)
-
     def pieces(self, of: Record, disk: BackupDisk) -> Iterator[Piece]:
         """The digests of a disk's pieces. Raises BadAnswer, in the middle, too."""
-        whole = disk.parent is None and disk.image is None
+        whole = disk.parent is None
         whose = f"{disk.pieces} of {of.ident}"
         digest = hashlib.sha256()
         reading = self.folder.reading(of.uuid, of.ident, disk.pieces)
@@ -170,14 +158,13 @@ class Target:
             there = [one for one in self.folder.names(uuid) if idents.is_ident(one)]
             if there and idents.number(max(there)) >= idents.number(_ident(ident)):
                 raise errors.InvalidInput(f"meanwhile {max(there)} was made: begin again")
-            with contextlib.ExitStack() as holds:
-                new = NewBackup(self, uuid, ident, holds)
-                self.folder.make(uuid, new.name)
-                try:
-                    yield new
-                finally:
-                    if not new.is_finished:
-                        self.folder.remove(uuid, new.name)
+            new = NewBackup(self, uuid, ident)
+            self.folder.make(uuid, new.name)
+            try:
+                yield new
+            finally:
+                if not new.is_finished:
+                    self.folder.remove(uuid, new.name)
 
     def sweep(self, uuid: str) -> None:
         """Removes what a process that died left of a guest. Hold its lock."""
@@ -222,48 +209,6 @@ class Target:
         """Puts down what was found of a backup, while it is used."""
         self.folder.write(uuid, _ident(ident), marks.FILE, data=record.as_json(found))
 
-    def keep_image(self, image: Image, fill: Callable[[str], object]) -> str:
-        """The path of the image, which is there then. fill: writes it to a path, where it is not.
-
-        Raises BadAnswer when that has another digest.
-        """
-        self.folder.make(IMAGES)
-        with self.folder.locked(IMAGES, LOCK, wait_s=WAIT_S):
-            if image.file in self.images():
-                return self.image_path(image)
-            for one in self.folder.names(IMAGES):
-                if one.startswith(NEW):
-                    self.folder.remove(IMAGES, one)
-            new = f"{NEW}{image.sha256}"
-            self.folder.make(IMAGES, new)
-            try:
-                fill(self.folder.path(IMAGES, new, image.file))
-                if self._digest(IMAGES, new, image.file) != image.sha256:
-                    raise errors.BadAnswer(f"the image is not {image.sha256}: it was not kept")
-                self.folder.sync(IMAGES, new)
-                self.folder.bring(IMAGES, new, image.file)
-            finally:
-                self.folder.remove(IMAGES, new)
-        return self.image_path(image)
-
-    def remove_image(self, name: str, unused: Callable[[], Collection[str]]) -> bool:
-        """Takes an image away, unless a backup on it is being made, or has been by now."""
-        try:
-            with self.folder.held(IMAGES, name, alone=True):
-                if name in unused():
-                    self.folder.remove(IMAGES, name)
-                    return True
-        except (Busy, errors.NotFound):
-            pass
-        return False
-
-    def _digest(self, *parts: str) -> str:
-        digest = hashlib.sha256()
-        with self.folder.reading(*parts) as fd:
-            while block := os.read(fd, _BLOCK):
-                digest.update(block)
-        return digest.hexdigest()
-
 
 def opened(folder: str, mounted: bool) -> Target:
     """The target in a folder. mounted: it has to be a mount point. Raises InvalidInput."""
@@ -279,7 +224,6 @@ class NewBackup:
     target: Target
     uuid: str
     ident: str
-    holds: contextlib.ExitStack
     is_finished: bool = False
 
     @property
@@ -295,13 +239,6 @@ class NewBackup:
     def disk_path(self, target: str) -> str:
         """Where the qcow2 of a disk is to be written."""
         return self.target.folder.path(self.uuid, self.name, record.disk_file(target))
-
-    def image(self, image: Image, fill: Callable[[str], object]) -> str:
-        """The path of an image that a disk is to stand on; see Target.keep_image. It stays until
-        this backup is made."""
-        path = self.target.keep_image(image, fill)
-        self.holds.enter_context(self.target.folder.held(IMAGES, image.file))
-        return path
 
     @contextlib.contextmanager
     def pieces(self, target: str) -> Iterator[PiecesFile]:
@@ -353,8 +290,6 @@ class NewBackup:
             wrong = f"would stand on {disk.parent}: {below}"
         elif not wrong and disk.parent and (other := otherwise(_below(disk, stock), disk)):
             wrong = f"would stand on {disk.parent}, which {other}"
-        elif not wrong and disk.image and disk.image.file not in self.target.images():
-            wrong = f"would stand on the image {disk.image.file}, which is not there"
         if wrong:
             raise errors.BadAnswer(f"{disk.file} of {self.ident} {wrong}")
 

@@ -68,8 +68,6 @@ class Prune:
             for label, guest in guests.items()
         }
         changes: dict[str, Any] = {label: {"removed": some} for label, some in gone.items() if some}
-        if found.images:
-            changes["images"] = {"removed": list(found.images)}
         trouble = {label: one.trouble for label, one in guests.items() if one.trouble}
         more: dict[str, Any] = {
             "host": host,

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from saltvirt import names
-from saltvirt.backups.record import QCOW2, BackupDisk, Image
+from saltvirt.backups.record import QCOW2, BackupDisk
 from saltvirt.backups.stock import Stock
 
 GOOD, INCONSISTENT, DISABLED = "good", "inconsistent", "disabled"
@@ -28,7 +28,6 @@ class DiskSeen:
     its source, in words that stay the same as long as that does. format: of its file.
     bitmaps: of its uppermost file, by name: GOOD (it records, consistent, on disk or in a QEMU that
     keeps it), INCONSISTENT (QEMU died over it), DISABLED (it does not record).
-    image: the known image that its file stands on.
     """
 
     target: str
@@ -36,7 +35,6 @@ class DiskSeen:
     source: str
     format: str = QCOW2
     bitmaps: Mapping[str, str] = field(default_factory=dict)
-    image: Image | None = None
 
 
 @dataclass(frozen=True)
@@ -58,14 +56,13 @@ class DiskPlan:
     """How a disk is to be taken.
 
     parent: the backup that the increment stands on, with since, libvirt's checkpoint; both None:
-    it is taken whole, and reason says why. image: what a whole one may stand on.
+    it is taken whole, and reason says why.
     """
 
     target: str
     parent: str | None = None
     since: str | None = None
     reason: str | None = None
-    image: Image | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -130,7 +127,7 @@ def _disk(
         reason = _sealed(base.disk.key, key)
         reason = reason or next(_reasons(disk, guest, stock, base, chain), None)
     if base is None or reason is not None:
-        return DiskPlan(disk.target, reason=reason, image=disk.image)
+        return DiskPlan(disk.target, reason=reason)
     return DiskPlan(disk.target, parent=base.ident, since=base.disk.checkpoint)
 
 

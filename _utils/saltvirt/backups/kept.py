@@ -30,10 +30,9 @@ class KeptGuest(Fact):
 
 @dataclass(frozen=True)
 class Kept(Fact):
-    """What ``virt.backup_prune`` answers. images: those that went, as no backup stands on them."""
+    """What ``virt.backup_prune`` answers."""
 
     guests: tuple[KeptGuest, ...] = ()
-    images: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 A piece is what the guest would read there; ``zero`` in the digest's place says that it is nothing
 but zeros. Of a disk that is encrypted the digest is HMAC-SHA-256. The pieces of a disk that was
-taken whole are all of it, but for one that stands on an image; those of an increment are what had
-changed. They stand in order and do not overlap.
+taken whole are all of it; those of an increment are what had changed. They stand in order and do
+not overlap.
 """
 
 from __future__ import annotations

@@ -45,22 +45,6 @@ _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+~:_-]{0,63}")
 
 
 @dataclass(frozen=True)
-class Image(Fact):
-    """An image that disks stand on, kept once for all guests: ``images/SHA256.FORMAT``.
-
-    sha256: of the file. format: raw, or qcow2 without a backing file.
-    """
-
-    sha256: str
-    format: str
-
-    @property
-    def file(self) -> str:
-        """Its name in the folder of images."""
-        return f"{self.sha256}.{self.format}"
-
-
-@dataclass(frozen=True)
 class BackupDisk(Fact):
     """A disk of a backup.
 
@@ -68,8 +52,8 @@ class BackupDisk(Fact):
     named as its source. pieces_sha256: of the file with the digests of its pieces. parent: the
     backup that its file is an overlay on; None: it was taken whole. reason: why it was.
     checkpoint: libvirt's, from which the next increment can be had; None: of none.
-    image: what a whole one stands on. stored_bytes: the length of its file. key: with which it is
-    encrypted, as `key_name` has it; None: it is not.
+    stored_bytes: the length of its file. key: with which it is encrypted, as `key_name` has it;
+    None: it is not.
     """
 
     target: str
@@ -79,7 +63,6 @@ class BackupDisk(Fact):
     parent: str | None = None
     reason: str | None = None
     checkpoint: str | None = None
-    image: Image | None = None
     stored_bytes: int = 0
     key: str | None = seldom(None)
 
@@ -96,9 +79,7 @@ class BackupDisk(Fact):
     @property
     def backing(self) -> tuple[str, str] | None:
         """(name in its qcow2, format) of what that is an overlay on."""
-        if self.parent is not None:
-            return f"../{self.parent}/{self.file}", QCOW2
-        return (f"../../images/{self.image.file}", self.image.format) if self.image else None
+        return None if self.parent is None else (f"../{self.parent}/{self.file}", QCOW2)
 
 
 @dataclass(frozen=True)
@@ -248,8 +229,7 @@ def _check_disk(disk: BackupDisk, of: str, whose: str) -> None:
         "parent": disk.parent is None or (ident.is_ident(disk.parent) and _before(disk.parent, of)),
         "reason": _is_reason(disk),
         "checkpoint": disk.checkpoint is None or _CHECKPOINT.fullmatch(disk.checkpoint),
-        "key": disk.key is None or (disk.image is None and key_name(disk.key)),
-        "image": disk.image is None or (disk.parent is None and _is_image(disk.image)),
+        "key": disk.key is None or key_name(disk.key),
     }
     for key, good in wanted.items():
         if not good:
@@ -268,10 +248,6 @@ def _is_reason(disk: BackupDisk) -> bool:
 def _before(parent: str, of: str) -> bool:
     """Nothing stands on itself, nor on what came later: so no chain of files is a ring."""
     return ident.number(parent) < ident.number(of)
-
-
-def _is_image(image: Image) -> bool:
-    return is_sha256(image.sha256) and image.format in (RAW, QCOW2)
 
 
 def _is_guest(name: str) -> bool:

@@ -8,7 +8,7 @@ written again.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 
@@ -117,20 +117,3 @@ def _unjudged(stock: Stock, held: Mapping[str, str]) -> list[tuple[str, str]]:
 def _why_not(stock: Stock, ident: str) -> str:
     wrong = stock.wrong(ident)
     return f"it is not good: {wrong}" if wrong else "no rule keeps it"
-
-
-def unused_images(images: Collection[str], stocks: Collection[Stock]) -> list[str]:
-    """Of the files in the folder of images those that no backup of any guest stands on.
-
-    stocks: of every guest at the target. With one record that cannot be read all of them stay.
-    """
-    if any(one.record is None for stock in stocks for one in stock):
-        return []
-    used = {
-        disk.image.file
-        for stock in stocks
-        for record_ in stock.records
-        for disk in record_.disks
-        if disk.image
-    }
-    return sorted(set(images) - used)

@@ -6,7 +6,7 @@ nothing was found broken when it was last read back, and all that is true of wha
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from saltvirt.backups.marks import Verified
@@ -29,14 +29,10 @@ class Backup:
 
 
 class Stock:
-    """The backups of one guest at one target.
+    """The backups of one guest at one target."""
 
-    images: the names of the files in the target's folder of images.
-    """
-
-    def __init__(self, backups: Iterable[Backup], images: Collection[str] = ()) -> None:
+    def __init__(self, backups: Iterable[Backup]) -> None:
         self.backups = {one.ident: one for one in sorted(backups, key=lambda one: one.ident)}
-        self._images = images
 
     def __iter__(self) -> Iterator[Backup]:
         return iter(self.backups.values())
@@ -80,8 +76,6 @@ class Stock:
 
     def _misfit(self, disk: BackupDisk, target: str) -> str | None:
         """Why a disk cannot stand on what it does."""
-        if disk.image and disk.image.file not in self._images:
-            return f"the image {disk.image.file} is gone"
         below = self.chain(disk.parent, target)
         if below and below[0][1].size_bytes != disk.size_bytes:
             return f"{disk.parent}, which it stands on, has another size"
@@ -107,8 +101,6 @@ class Stock:
             if found is None and disk.parent and not self.chain(disk.parent, target):
                 below = self.backups.get(disk.parent)
                 found = f"it stands on {disk.parent}: {below.trouble if below else 'it is gone'}"
-            if found is None and disk.image and disk.image.file not in self._images:
-                found = f"the image {disk.image.file} is gone"
             if found:
                 return found if at == ident else f"{at}, which it stands on: {found}"
         return None

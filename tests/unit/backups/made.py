@@ -62,5 +62,5 @@ def chain(numbers, target="vda", first=None):
     return found
 
 
-def stock(*backups, images=()):
-    return Stock(backups, images)
+def stock(*backups):
+    return Stock(backups)

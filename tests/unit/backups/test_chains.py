@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from saltvirt.backups import chains
 from saltvirt.backups.chains import DISABLED, GOOD, INCONSISTENT, DiskSeen, GuestSeen
 from saltvirt.backups.marks import Verified
-from saltvirt.backups.record import Image
 from saltvirt.backups.stock import Backup
 from tests.unit.backups import made
 
@@ -157,10 +156,6 @@ CASES = {
     "file gone": (
         seen(), [TWO[0], made.backup(2, [made.disk(parent=1, of=2)], without=["vda.qcow2"])], {},
         "the last backup of it is not good: vda.qcow2 is gone",
-    ),
-    "image gone": (
-        seen(), [made.backup(2, [made.disk(image=Image("b" * 64, "raw"), of=2)])], {},
-        f"the last backup of it is not good: the image {'b' * 64}.raw is gone",
     ),
     "long": (seen(), TWO, {"chain": 2}, "2 backups stand on each other, at most 2 may"),
     "no chains": (

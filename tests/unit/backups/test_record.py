@@ -9,11 +9,8 @@ from hypothesis import strategies as st
 
 from saltvirt.backups import marks, record
 from saltvirt.backups.marks import Verified
-from saltvirt.backups.record import Image
 from saltvirt.errors import BadAnswer
 from tests.unit.backups import made
-
-IMAGE = Image("b" * 64, "qcow2")
 
 
 def parsed(**changes):
@@ -27,7 +24,7 @@ def with_disk(**changes):
 
 
 def test_it_is_read_as_it_was_written():
-    one = made.record(3, [made.disk(parent=2), made.disk("vdb", image=IMAGE, checkpoint=None)])
+    one = made.record(3, [made.disk(parent=2), made.disk("vdb", checkpoint=None)])
     data = record.written(one)
     assert record.parse(data, "it", record.seal(data)) == one
     assert one.parents == {made.ident(2)}
@@ -66,7 +63,6 @@ def test_what_is_just_in_bounds():
 
 def test_what_a_disk_stands_on_is_found_without_us():
     assert made.disk(parent=2).backing == (f"../{made.ident(2)}/vda.qcow2", "qcow2")
-    assert made.disk(image=IMAGE).backing == (f"../../images/{'b' * 64}.qcow2", "qcow2")
     assert made.disk().backing is None
 
 
@@ -135,8 +131,6 @@ def test_a_field_of_another_shape_is_named(key, value):
         ("checkpoint", ""),
         ("key", "ours"),
         ("key", "../x.0123456789abcdef"),
-        ("image", {"sha256": "../x", "format": "raw"}),
-        ("image", {"sha256": "b" * 64, "format": "vmdk"}),
     ],
 )
 def test_a_field_of_a_disk_of_another_shape_is_named(key, value):
@@ -144,19 +138,9 @@ def test_a_field_of_a_disk_of_another_shape_is_named(key, value):
         with_disk(**{key: value})
 
 
-def test_an_increment_has_no_reason_and_stands_on_no_image():
+def test_an_increment_has_no_reason():
     with pytest.raises(BadAnswer, match="reason cannot be 'x'"):
         record.check(made.record(3, [made.disk(parent=2, reason="x")]), "it")
-    with pytest.raises(BadAnswer, match="image cannot be"):
-        record.check(made.record(3, [made.disk(parent=2, image=IMAGE)]), "it")
-
-
-def test_what_is_encrypted_stands_on_no_image():
-    """An image is shared by guests, whose keys are not."""
-    key = "ours.0123456789abcdef"
-    record.check(made.record(disks=[made.disk(key=key)]), "it")
-    with pytest.raises(BadAnswer, match="key cannot be"):
-        record.check(made.record(disks=[made.disk(key=key, image=IMAGE)]), "it")
 
 
 @pytest.mark.parametrize("other", [None, "theirs.0123456789abcdef"])

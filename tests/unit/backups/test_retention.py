@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from saltvirt.backups import retention
 from saltvirt.backups.marks import Verified
-from saltvirt.backups.record import Image
 from saltvirt.backups.retention import Retention
 from saltvirt.backups.stock import Backup
 from tests.unit.backups import made
@@ -131,14 +130,6 @@ def test_a_clock_that_was_wrong_once_keeps_its_backup_no_longer():
 def test_children_are_removed_before_what_they_stand_on():
     found = retention.judge(made.stock(*made.chain([1, 2, 3]), made.backup(4)), Retention(last=1))
     assert [one.ident for one in found] == [made.ident(n) for n in (4, 3, 2, 1)]
-
-
-def test_images_go_with_the_last_that_stands_on_them():
-    one, two = Image("b" * 64, "raw"), Image("c" * 64, "raw")
-    stock = made.stock(made.backup(1, [made.disk(image=one), made.disk("vdb")]))
-    assert retention.unused_images([one.file, two.file], [stock]) == [two.file]
-    unread = made.stock(Backup(made.ident(1), trouble="x"))
-    assert retention.unused_images([one.file, two.file], [stock, unread]) == []
 
 
 @st.composite

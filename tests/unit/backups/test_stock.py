@@ -1,14 +1,12 @@
 """What a target has of a guest, and what of it is good."""
 
 from saltvirt.backups.marks import Verified
-from saltvirt.backups.record import Image
 from saltvirt.backups.stock import Backup
 from tests.unit.backups import made
 
 WHEN = "2026-11-23T16:00:00Z"
 ONE, TWO, THREE = (made.ident(number) for number in (1, 2, 3))
 FELL = Verified(WHEN, ("vda",), {"vda": "the piece at 0 is another"})
-IMAGE = Image(made.SHA, "qcow2")
 
 
 def unreadable(number, trouble="it is no JSON"):
@@ -143,21 +141,8 @@ def test_one_that_stands_on_a_disk_of_another_size():
     assert stock.wrong_disk(THREE, "vda") == why
 
 
-def test_images():
-    based = on(1, image=IMAGE)
-    with_it = made.stock(based, on(2, 1), images=[IMAGE.file])
-    assert with_it.good == [ONE, TWO]
-    assert with_it.unfit(TWO, "vda") is None
-    without = made.stock(based, on(2, 1))
-    why = f"the image {IMAGE.file} is gone"
-    assert without.wrong_disk(ONE, "vda") == why
-    assert without.wrong_disk(TWO, "vda") == f"{ONE}, which it stands on: {why}"
-    assert without.unfit(ONE, "vda") == why
-    assert without.unfit(TWO, "vda") == f"{ONE}, which it stands on: {why}"
-
-
-def test_a_file_that_is_gone_is_said_before_the_image():
-    stock = made.stock(on(1, image=IMAGE, without=("vda.qcow2",)))
+def test_a_file_that_is_gone_is_said():
+    stock = made.stock(on(1, without=("vda.qcow2",)))
     assert stock.unfit(ONE, "vda") == "vda.qcow2 is gone"
     assert stock.wrong_disk(ONE, "vda") == "vda.qcow2 is gone"
     alone = made.stock(on(2, 1, without=("vda.qcow2",)))
