@@ -32,6 +32,11 @@ UNIT = "tests/unit"
 DELETION = {
     "backupmaster.aside": (),
     "backupmaster.due": (),
+    "backupmaster.keep": (),
+    "backuphost.prune": ("test_backup_keep", "test_backup_target"),
+    "backuphost.stands": ("test_backup_stood_on", "test_backup_keep", "test_backup_target"),
+    "backuphost.target": ("test_backup_folder", "test_backup_keep", "test_backup_target"),
+    "backups.stands": (),
     "backups.age": (),
     "backups.ident": (),
     "backups.marks": (),
@@ -43,6 +48,9 @@ DELETION = {
     "host.domain.aside": ("test_aside",),
     "host.domain.purge": ("test_purge_plan", "test_shared", "test_still_needed"),
     "host.domain.removal": ("test_removal", "test_still_needed"),
+    "host.migration.backing_images": ("test_migrate_images",),
+    "host.migration.departed": ("test_moved", "test_recovery"),
+    "host.migration.shared_folders": ("test_migrate_facts", "test_migrate_shared"),
     "host.migration.confirm": ("test_confirm", "test_migrate_ends"),
     "host.migration.move_journal": ("test_migrate_faults", "test_migrate_journal", "test_recovery"),
     "host.migration.offline": ("test_migrate_cold", "test_migrate_ends"),
@@ -104,8 +112,7 @@ TRUST = {
     "rights.grants": (),
 }
 WHICH_HOST = {
-    "ha.quorum": (),
-    "ha.safety": (),
+    "ha.*": (),
     "host.domain.power": ("test_power",),
     "host.node.detect": (),
     "host.provision.admission": ("test_admission", "test_locks"),

@@ -1,0 +1,101 @@
+"""Hosts, guests, agents and masters as tests of single decisions need them: three hosts, one
+master, a guest web1 that runs on h1, and nothing wrong. Each test changes what it is about."""
+
+from dataclasses import replace
+
+from saltvirt.ha import agent_view, facts, place
+from saltvirt.ha.facts import ArrivedBeat, Beat, Call, GuestThere
+from saltvirt.ha.guests import GuestCase
+from saltvirt.ha.policy import HaPolicy
+from saltvirt.ha.registry import PLACED, UP, GuestPlace, GuestRecord, HostRecord, Registry
+from saltvirt.ha.view import GuestWanted, MasterKept, MasterState, View
+from saltvirt.placement.facts import Guest, Host
+
+HOSTS = ("h1", "h2", "h3")
+POLICY = HaPolicy(feed_lease_s=8, watchdog_s=10, lead_lease_s=6, suspect_s=6, max_fences=2)
+NOW_S = 1000
+RUNS = GuestThere(1, facts.RUNNING)
+SIZE = Guest("web1", vcpus=1, memory_kib=1024**2)
+
+
+def record(host="h1", **changes):
+    """Of a guest that runs there in boot 1, by epoch 1."""
+    given = {
+        "state": PLACED, "epoch": 1, "host": host, "boot": 1, "run": True, "last": host,
+        "places": (GuestPlace(host, 1),),
+    }  # fmt: skip
+    return GuestRecord(**{**given, **changes})
+
+
+def wanted(name="web1", host="h1", **changes):
+    return GuestWanted(name, host, size=replace(SIZE, name=name), **changes)
+
+
+def registry(guests=None, hosts=None, **changes):
+    """hosts: those that are not up in boot 1."""
+    up = {name: HostRecord(UP, boot=1) for name in HOSTS}
+    given = {"term": 1, "version": 5, "members": HOSTS, "hosts": {**up, **(hosts or {})}}
+    return Registry(**{**given, "guests": {} if guests is None else guests, **changes})
+
+
+def beat(host="h1", at_s=NOW_S - 1, **changes):
+    """One that has come."""
+    given = {"boot": 1, "seq": 7, "applied": 5, "stored": 5, "stored_term": 1}
+    return ArrivedBeat(Beat(host, **{**given, **changes}), at_s)
+
+
+def call(master="m1", at_s=NOW_S - 1, **changes):
+    """One that has come."""
+    return facts.ArrivedCall(Call(master, **{"term": 1, "seq": 7, **changes}), at_s)
+
+
+def seen(beats=(), **changes):
+    """A master's View. beats: those that are not an idle host's."""
+    arrived = {one.beat.host: one for one in (*map(beat, HOSTS), *beats)}
+    given = {
+        "masters": ("m1",), "members": HOSTS, "beats": arrived, "policy": POLICY,
+        "rooms": {name: Host(name, 8, 8 * 1024**2) for name in HOSTS},
+    }  # fmt: skip
+    return View(**{**given, **changes})
+
+
+def master(**changes):
+    """A MasterState: it leads, and enough hosts keep its registry. kept: of a MasterKept."""
+    given = {"leading_s": NOW_S - 100, "ready": True, "committed": 5, "began_s": 0}
+    return MasterState("m1", **{**given, "kept": MasterKept(term=1), **changes})
+
+
+def case(of=None, there=RUNS, name="web1", now_s=NOW_S, **more):
+    """The GuestCase of web1. of: its record. there: what its host says of it; None: nothing.
+    more: wanted, registry, state, view as a whole; pledges, hosts, beats, guests: parts of them.
+    """
+    of = record() if of is None else of
+    guests = {**more.pop("guests", {}), name: of}
+    known = more.pop("registry", None) or registry(guests, more.pop("hosts", None))
+    told = {name: there} if there else {}
+    beats = [beat(of.host, guests=told)] if of.host else []
+    asked = more.pop("wanted", None) or wanted(name)
+    sees = more.pop("view", None) or seen([*beats, *more.pop("beats", ())], guests={name: asked})
+    kept = MasterKept(term=1, registry=known, pledges=more.pop("pledges", {}))
+    state = more.pop("state", None) or master(kept=kept)
+    assert not more
+    return GuestCase(
+        name, of, asked, known, state, sees, place.Room(sees, known, now_s), now_s
+    )  # fmt: skip
+
+
+def agent(kept=None, **changes):
+    """The AgentState of h1 in boot 1: it works, its lease holds. kept: of a Kept; its registry is
+    acted by."""
+    given = {"term": 1, "leader": "m1", "pending": registry(), "registry": registry()}
+    own = agent_view.Kept(**{**given, **(kept or {})})
+    begun = {"seq": 100, "lease_from_s": NOW_S - 1, "granted_s": NOW_S - 1, "kept": own}
+    return agent_view.AgentState("h1", 1, **{**begun, **changes})
+
+
+def agent_sees(**changes):
+    """An AgentView: its two peers and the master were heard a second ago."""
+    given = {
+        "beats": {name: beat(name) for name in HOSTS[1:]}, "calls": {"m1": call(leading=True)},
+    }  # fmt: skip
+    return agent_view.AgentView(**{**given, **changes})
