@@ -115,3 +115,46 @@ def test_a_parameter_that_there_is_not(apply):
 def test_what_libvirt_refuses_is_the_comment(apply):
     text = apply.fails("volume_defined", "v", pool="nosuch", size=8)
     assert "no storage pool 'nosuch' on" in text
+
+
+@pytest.fixture
+def told(virt):
+    """A callable of state, name, test and parameters: (its result, comment and changes)."""
+    opts = {**virt.opts, "states_dirs": [str(REPOSITORY / "_states")]}
+    states = {test: salt.loader.states({**opts, "test": test}, virt, {}, None)
+              for test in (True, False)}  # fmt: skip
+
+    def told(state, name, test=False, **parameters):
+        found = states[test][f"virt.{state}"](name=name, **parameters)
+        assert found["name"] == name
+        return found["result"], found["comment"], found["changes"]
+
+    return told
+
+
+def test_a_guest_that_is_on_its_host_and_one_that_is_on_another_are_left(told):
+    for test in (True, False):
+        assert told("on_host", "test", test, target="hv1") == (True, "test is on hv1", {})
+        assert told("on_host", "nobody", test, target="hv2") == (True, "nobody is not on hv1", {})
+        result, comment, changes = told("on_host", "nobody", test, target="hv1")
+        assert (result, changes) == (False, {}), "it has not come"
+        assert comment == "nobody is not on hv1; apply this on the host that has it, too"
+
+
+def test_an_option_of_a_move_that_there_is_not(told):
+    result, comment, _ = told("on_host", "test", target="hv1", copy_storag="all")
+    assert result is False
+    assert comment == "virt.on_host: unknown 'copy_storag', did you mean 'copy_storage'?"
+
+
+def test_the_agent_that_a_host_would_get_is_only_told(told):
+    members = {"hv1": "10.0.0.1", "hv2": "10.0.0.2"}
+    wanted = {"host": "hv1", "members": members, "masters": ["m"]}
+    alone = told("ha_agent", "agent", test=True)
+    both = told("ha_agent", "agent", test=True, settings=wanted)
+    for result, comment, _ in (alone, both):
+        assert (result, comment) == (None, "The agent would be changed")
+    assert "/etc/salt-virt/ha.json" in both[2] and "/etc/salt-virt/ha.json" not in alone[2]
+    assert alone[2].items() <= both[2].items()
+    result, comment, changes = told("ha_agent", "agent", test=True, settings={"host": "hv1"})
+    assert (result, changes) == (False, {}) and "members" in comment

@@ -23,8 +23,8 @@ def told(host: StateHost, name: str, verb: str, arguments: dict[str, Any]) -> An
     if not isinstance(about, dict) or "result" not in about:
         parts = data.values() if isinstance(data, dict) else ()
         whys = [str(part["comment"]) for part in parts if _says(part)]
-        why = f"{verb} gave no answer: {'; '.join(whys) or said}. {_WHERE[0].upper()}{_WHERE[1:]}"
-        return answer(name, failures=[why])
+        nothing = f"{verb} gave no answer: {said}. {_WHERE[0].upper()}{_WHERE[1:]}"
+        return answer(name, failures=whys or [nothing])
     changes, comment = about.get("changes", {}), str(about.get("comment", ""))
     if about["result"] is False:
         return answer(name, changes, failures=[comment])

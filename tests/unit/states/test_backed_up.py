@@ -57,13 +57,19 @@ def test_a_name_is_no_pattern():
         (said(result=False, comment="the target is full", changes={}), "the target is full"),
         ({"data": {"hv1": {"comment": "hv1 is silent", "result": False}}}, "hv1 is silent"),
         ({"data": {"virt": {"result": False, "comment": "no such target"}}}, "no such target"),
-        ({"data": [7]}, "gave no answer"),
-        ("x", "gave no answer"),
     ],
 )
-def test_what_fails_is_no_success(answer, words):
+def test_what_fails_is_no_success_and_the_verb_says_why(answer, words):
     found = Runner(answer).apply()
-    assert found["result"] is False and words in found["comment"]
+    assert (found["result"], found["comment"]) == (False, words)
+
+
+@pytest.mark.parametrize("answer", [{"data": [7]}, {"data": {"hv1": {"comment": ""}}}, "x", None])
+def test_what_says_nothing_of_it_is_no_answer(answer):
+    found = Runner(answer).apply()
+    assert found["result"] is False
+    where = "This state is for an orchestration on the master"
+    assert found["comment"] == f"virt.backup_due gave no answer: {answer}. {where}"
 
 
 def test_on_a_minion_it_says_where_it_belongs():
