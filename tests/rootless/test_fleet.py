@@ -59,6 +59,21 @@ def test_what_fails_on_a_host_is_one_line_of_that_host(fleet, fun, kwarg, words)
     assert "\n" not in found.error
 
 
+def jobs(cloud, fleet, fun):
+    """How many jobs of a function were published by now."""
+    cloud.asked_by_now(fleet)
+    return sum(one.tag.endswith("/new") and one.data["fun"] == fun for one in cloud.events.store)
+
+
+def test_one_job_has_several_calls_and_each_is_answered_for_itself(cloud, fleet):
+    before = jobs(cloud, fleet, proof.EACH)
+    calls = [{"vm_": "test"}, {"vm_": "nobody"}, {"vm_": "test"}]
+    first, second, third = fleet.each("hv1", "virt.vm_info", calls)
+    assert first.get()["test"]["state"] == third.get()["test"]["state"] == "running"
+    assert (second.kind, second.data) == (answer.FAILED, None) and "nobody" in second.error
+    assert jobs(cloud, fleet, proof.EACH) == before + 1
+
+
 class Clock:
     """Seconds since it was made, and no more than ``most_s``, however slow the machine is; until
     somebody is seen to be at work: then it is ``jump_s`` later. What never happens has an end."""
@@ -198,6 +213,11 @@ def test_a_host_that_is_down_is_told_to_do_nothing(cloud, fleet, gone):
     fleet.one("hv1", "virt.list_domains")
     until(lambda: "virt.list_domains" in cloud.asked()[before:], "the last question")
     assert cloud.asked()[before:] == ["test.ping", "virt.list_domains"]
+
+
+def test_of_a_host_that_is_down_no_call_is_answered(fleet, gone):
+    found = fleet.each(gone, "virt.vm_info", [{"vm_": "test"}, {"vm_": "nobody"}], timeout_s=2)
+    assert [(one.kind, one.data) for one in found] == [(answer.DOWN, None)] * 2
 
 
 @pytest.fixture
