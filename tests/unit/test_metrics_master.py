@@ -6,7 +6,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.metricsmaster import read
-from saltvirt.placement.facts import Host, Store
+from saltvirt.placement.facts import Guest, Host, Store
 from saltvirt.placement.policy import PlacementPolicy
 
 STATUS = {
@@ -99,3 +99,38 @@ def test_shared_storage_is_counted_once():
         ("shared_storage_free_bytes", at): 60,
         ("shared_storage_promisable_bytes", at): hosts[0].free_store_bytes(policy, "/disks"),
     }
+
+
+def test_what_hosts_say(monkeypatch):
+    """A guest is on two hosts when it runs on both: one that is off there does not count."""
+    asked = []
+
+    class Fleet:
+        def __init__(self, opts):
+            asked.append(opts)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_exc):
+            asked.append("let go")
+
+    def runs(*names):
+        return tuple(Guest(name, state="running") for name in names)
+
+    own = Store(100, 60, shared="nfs filer:/disks")
+    hosts = [
+        Host("hv1", 8, 8 << 20, runs("twice", "once"), stores={"/d": own}, mounts={"/d": "/d"}),
+        Host("hv2", 8, 8 << 20, (*runs("twice"), Guest("once"))),
+    ]
+    monkeypatch.setattr(read, "Fleet", Fleet)
+    monkeypatch.setattr(read.inventory, "gather", lambda _fleet: (hosts, {"gone": "down"}))
+    opts = {"virt": {"placement": {}}}
+    found = samples(read.reads(opts, {})["hosts"]())
+    assert asked == [opts, "let go"]
+    assert {name[1][1]: up for name, up in found.items() if name[0] == "host_answers"} == {
+        "gone": 0, "hv1": 1, "hv2": 1,
+    }  # fmt: skip
+    assert found["guest_running_hosts", ("guest", "twice")] == 2
+    assert ("guest_running_hosts", ("guest", "once")) not in found
+    assert found["shared_storage_free_bytes", ("storage", "nfs filer:/disks")] == 60

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
+from saltvirt.fleet.answer import Answer, down
 from saltvirt.ha import agent, agent_view
 from saltvirt.ha.facts import ArrivedCall, Beat, Call, digest
 from saltvirt.ha.place import Room
@@ -20,7 +21,7 @@ from saltvirt.ha.view import Fence, FenceSeen, GuestWanted, Tied
 from saltvirt.haagent import definitions
 from saltvirt.hafence.agents import Outcome
 from saltvirt.hafence.setting import FenceSetting
-from saltvirt.hamaster import files, rooms, seen
+from saltvirt.hamaster import files, rooms, seen, serve
 from saltvirt.hamaster.config import HaConfig, Member
 from saltvirt.hamaster.definitions import Definitions
 from saltvirt.hamaster.engine import Engine, World
@@ -662,3 +663,35 @@ def test_a_dead_host_holds_up_nobody_elses_room():
     go.set()
     until(lambda: set(found.hosts) == {"hv1", "hv2"}, "both are known")
     found.end()
+
+
+class Fleet:
+    """A master's hypervisors: no member is among them that it has not accepted."""
+
+    def __init__(self, opts):
+        assert opts == {"id": "salt_master"}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_exc):
+        pass
+
+    def hosts(self):
+        return ["alone", "hv1", "hv2", "hv3"]
+
+    def ask(self, hosts, fun):
+        assert (hosts, fun) == (["hv1", "hv2", "hv3"], "virt.inventory")
+        yield down("hv3")
+        yield Answer("hv2", data="what?")
+        yield Answer("hv1", data={"cpus": 8, "memory_kib": 9})
+
+
+def test_members_alone_are_asked_and_one_that_tells_nothing_costs_no_other(monkeypatch, caplog):
+    caplog.set_level("INFO", serve.__name__)
+    monkeypatch.setattr(serve, "Fleet", Fleet)
+    ask = serve._asking({"id": "salt_master"})
+    [told] = ask(("hv3", "hv2", "hv1", "not accepted"))
+    assert (told.name, told.cpus) == ("hv1", 8)
+    assert "hv3: its room is not known anew: down: no connection" in caplog.text
+    assert "hv2: its room is not known anew: hv2: it is not a mapping: answers as" in caplog.text
