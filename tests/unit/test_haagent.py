@@ -547,14 +547,20 @@ def shared(tmp_path, monkeypatch):
     return str(folder)
 
 
+def beat_of(host):
+    return Beat(host, 1, 1).to_answer()
+
+
 def test_a_beat_is_written_and_those_of_others_are_read(shared):
+    """What is none may be nested so deep that the agent cannot read it once it is handed on."""
     home = pools.prepared(shared)
-    pools.write(home, "hv1", b'{"a": 1}')
-    pools.write(home, "hv2", b'{"b": 2}')
-    pools.write(home, "hv3", b"{")
+    for name in ("hv1", "hv2"):
+        pools.write(home, name, json.dumps(beat_of(name)).encode())
+    for name, text in (("hv3", b"{"), ("hv6", b"[" * 900 + b"]" * 900), ("hv7", b'{"b": 2}')):
+        pools.write(home, name, text)
     os.mkfifo(f"{home}/hv4.beat")
     os.symlink("/etc/passwd", f"{home}/hv5.beat")
-    assert pools.others(home, "hv1") == {"hv2": {"b": 2}}
+    assert pools.others(home, "hv1") == {"hv2": beat_of("hv2")}
 
 
 def test_where_nothing_is_mounted_nothing_is_written(tmp_path, monkeypatch):
@@ -591,6 +597,26 @@ def test_a_pool_tells_when_it_was_written_and_what_it_read():
     assert list(one.beats) == ["hv2"] and one.silent_s() == 0
     clock.sleep(3)
     assert one.silent_s() == 3
+    one.end()
+
+
+@pytest.mark.parametrize(("does", "says"), [
+    ("", "its process has ended"), ("echo no JSON", "Expecting value"),
+])  # fmt: skip
+def test_a_process_that_ends_or_says_nonsense_is_begun_again(
+    tmp_path, monkeypatch, caplog, does, says
+):
+    caplog.set_level("INFO")
+    monkeypatch.setattr(pools, "_AGAIN_S", 0)
+    first = f"if mkdir {tmp_path}/once 2>/dev/null; then read beat; {does or ':'}; exit; fi"
+    argv = ["/bin/sh", "-c", f'{first}; exec /usr/bin/python3 -c "$0"', SERVE]
+    one = pools.Pool("/x", argv, ["hv1", "hv2"], Clock(7).monotonic)
+    one.write(json.dumps(beat_of("hv1")).encode())
+    until(lambda: f"pool /x: {says}" in caplog.text, "what is wrong is said")
+    assert one.wrote_s is None and one.beats == {}
+    one.write(json.dumps(beat_of("hv1")).encode())
+    until(lambda: one.beats, "the beats")
+    assert one.wrote_s == 7
     one.end()
 
 
@@ -645,8 +671,8 @@ def served(part, shared, *lines):
 
 
 def test_the_process_of_a_pool_writes_each_beat_and_tells_those_of_others(shared):
-    pools.write(pools.prepared(shared), "hv2", b'{"b": 2}')
-    assert served(pools, shared, {"a": 1}, {"a": 2}) == [{"beats": {"hv2": {"b": 2}}}] * 2
+    pools.write(pools.prepared(shared), "hv2", json.dumps(beat_of("hv2")).encode())
+    assert served(pools, shared, {"a": 1}, {"a": 2}) == [{"beats": {"hv2": beat_of("hv2")}}] * 2
     with open(f"{shared}/.salt-virt-ha/hv1.beat") as file:
         assert json.load(file) == {"a": 2}
 

@@ -133,13 +133,15 @@ def write(home: str, host: str, beat: bytes) -> None:
 
 
 def others(home: str, host: str) -> dict[str, Any]:
-    """The beats of other hosts, by name; what cannot be read is left out."""
+    """The beats of other hosts, by name; what cannot be read, or is no beat, is left out."""
     found = {}
     for file in os.listdir(home):
         name = file.removesuffix(_ENDING)
         if file.endswith(_ENDING) and name != host:
-            with contextlib.suppress(OSError, ValueError, RecursionError):
-                found[name] = json.loads(text(os.path.join(home, file)))
+            path = os.path.join(home, file)
+            with contextlib.suppress(OSError, ValueError, RecursionError, errors.BadAnswer):
+                # one just not too deep here would be so in the answer, and end whoever reads that
+                found[name] = Beat.from_answer(json.loads(text(path)), path).to_answer()
     return found
 
 
