@@ -67,6 +67,20 @@ def test_what_can_be_reached(conn, guest, devices, kind, number, type_):
     assert begin.look(conn, "web1", kind, number) == (dom.UUIDString(), type_)
 
 
+def test_an_agent_that_answers_can_be_reached(conn, guest, monkeypatch):
+    """The test driver says of none that it does."""
+    there = agent.stats.tree
+
+    def answers(dom):
+        found = there(dom)
+        found.find("devices/channel/target").set("state", "connected")
+        return found
+
+    monkeypatch.setattr(agent.stats, "tree", answers)
+    dom = guest(CHANNEL.format(state=""))
+    assert begin.look(conn, "web1", reach.AGENT) == (dom.UUIDString(), reach.AGENT)
+
+
 @pytest.mark.parametrize("devices, kind, number, error, words", [
     (SCREENS, reach.DISPLAY, 2, errors.OperationFailed, "web1 has no display 2"),
     ("", reach.DISPLAY, 0, errors.OperationFailed, "web1 has no display$"),
