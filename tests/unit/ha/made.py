@@ -54,7 +54,7 @@ def seen(beats=(), **changes):
     arrived = {one.beat.host: one for one in (*map(beat, HOSTS), *beats)}
     given = {
         "masters": ("m1",), "members": HOSTS, "beats": arrived, "policy": POLICY,
-        "rooms": {name: Host(name, 8, 8 * 1024**2) for name in HOSTS},
+        "rooms": {name: Host(name, 8, 8 * 1024**2, types=("kvm",)) for name in HOSTS},
     }  # fmt: skip
     return View(**{**given, **changes})
 

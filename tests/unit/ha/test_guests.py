@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.ha.registry import PLACED, RECOVERING
+from saltvirt.ha.registry import PLACED, RECOVERING, STOPPED
 from saltvirt.ha.transitions import Row
 from tests.unit.ha import made
 
@@ -12,6 +12,13 @@ from tests.unit.ha import made
 def test_a_guest_that_runs_where_it_is_to_run_is_left_alone():
     case = made.case()
     assert case.runs() and case.next() is None
+
+
+def test_of_the_rows_of_its_state_the_first_that_holds_is_taken():
+    down = made.record(state=RECOVERING, host="", places=())
+    assert made.case(down).next().when == "has_room"
+    case = made.case(down, wanted=made.wanted(wanted=STOPPED))
+    assert (case.next().when, case.next().to) == ("is_unwanted", STOPPED)
 
 
 @pytest.mark.parametrize("said, why", [("", "the row's"), ("the case's", "the case's")])
