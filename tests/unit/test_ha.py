@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from saltvirt.ha import agent, agent_view, decide, facts, lead, quiet, registry, view
-from saltvirt.ha.agent_acts import Acting
 from saltvirt.ha.guests import GuestCase
 from saltvirt.ha.place import Room
 from saltvirt.ha.policy import HaPolicy
@@ -101,45 +100,6 @@ def test_a_master_that_knows_no_hosts_room_yet_places_nothing_and_says_so():
     known = Registry(members=("hv1",), hosts={"hv1": HostRecord("up", boot=1)})
     room = Room(view.View(("m",), ("hv1",), {}, guests=wanted), known, 0)
     assert room.ranked("web1") == ([], "hv1: up")
-
-
-HELD = registry.GuestRecord("recovering", epoch=3, changed=7)
-ASKED = ("lease", "its disks' lease is asked for")
-LET_GO = ("kill", "its disks' lease is no longer this host's")
-
-
-@pytest.mark.parametrize(
-    "record, held, done",
-    [
-        (replace(HELD, host="h1", taker="h2"), 0, ASKED),
-        (replace(HELD, host="h1", taker="h2"), 6, ASKED),
-        (replace(HELD, host="h1", taker="h2"), 7, None),
-        (replace(HELD, better="h2"), 7, None),
-        (replace(HELD, host="h3", better="h2", run=True), 7, LET_GO),
-        (replace(HELD, host="h1", run=True), 7, LET_GO),
-        (replace(HELD, host="h2", boot=1), 7, LET_GO),
-        (replace(HELD, host="h2", boot=1, run=True), 7, ("start", "")),
-    ],
-)
-def test_a_lease_is_kept_until_its_guest_starts(record, held, done):
-    known = Registry(version=7, members=("h1", "h2", "h3"), guests={"web1": record})
-    state = agent_view.begun("h2", 1, agent_view.Kept(registry=known), 9)
-    seen = agent_view.AgentView(leases={"web1": held} if held else {})
-    found = Acting(state, seen, view.HaPolicy(), True, 9)._guests()
-    assert [(one.kind, one.why) for one in found] == ([done] if done else [])
-
-
-@pytest.mark.parametrize(
-    "host, done", [("", []), ("h2", []), ("h1", [("drop", "it lives elsewhere")])]
-)
-def test_a_definition_goes_only_when_its_guest_lives_elsewhere(host, done):
-    """That of a stopped guest, which has no host, may be the only one that there is."""
-    record = registry.GuestRecord("stopped", epoch=3, host=host, changed=7)
-    known = Registry(version=7, members=("h1", "h2", "h3"), guests={"web1": record})
-    state = agent_view.begun("h2", 5, agent_view.Kept(registry=known), 9)
-    seen = agent_view.AgentView(guests={"web1": facts.GuestThere(3, "off")})
-    found = Acting(state, seen, view.HaPolicy(), True, 9)._guests()
-    assert [(one.kind, one.why) for one in found] == done
 
 
 def test_the_same_seed_draws_the_same_cloud():

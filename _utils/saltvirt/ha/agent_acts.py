@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from saltvirt.ha.policy import HaPolicy
     from saltvirt.ha.registry import GuestRecord
 
+_NOT_THERE = GuestThere(0, OFF)
+
 
 @dataclass
 class Acting:
@@ -150,7 +152,7 @@ class Acting:
         if asked and not (is_own and record.run):
             return self._lease(name, record)
         if is_own:
-            return self._own(name, record, there or GuestThere(0, OFF))
+            return self._own(name, record, there or _NOT_THERE)
         if there is None or (record.target, record.target_boot) == (me, boot):
             return None  # it is on its way
         if record.host in (me, "") and there.state not in ALIVE:
@@ -196,10 +198,9 @@ class Acting:
     def _may_start(self, name: str, record: GuestRecord, there: GuestThere) -> bool:
         """Of one that ended in the epoch that it is to have, the leader decides what follows."""
         ended = there.state in (CRASHED, FAILED, STOPPED) and there.epoch >= record.epoch
-        if ended or self.state.phase != WORKING or self._awaits_watchdog():
-            return False
+        may = not ended and self.state.phase == WORKING and not self._awaits_watchdog()
         state, tried = self.state, self.state.tried.get(name, 0)
-        return safety.may_start(record, state.host, state.boot, self.lease, tried)
+        return may and safety.may_start(record, state.host, state.boot, self.lease, tried)
 
     def _awaits_watchdog(self) -> bool:
         """The one that there is has to be armed first: else nobody could count on it."""
