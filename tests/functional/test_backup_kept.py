@@ -1,0 +1,234 @@
+"""The process that keeps the disks of a guest served, in this process: of real QEMUs, on a libvirtd
+of our own. What needs neither is in test_backup_served.py."""
+
+# ruff: noqa: F811
+import contextlib
+import io
+import json
+import os
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("libvirt")
+pytest.importorskip("cryptography")
+
+import libvirt
+import libvirt_qemu
+
+from saltvirt import doors, errors
+from saltvirt.backups import chains, record
+from saltvirt.backups.answers import PlannedDisk, Serving
+from saltvirt.backupserve import api, keeper, running
+from saltvirt.backupserve.request import EndRequest, Journal, ServeRequest
+from saltvirt.host.domain import guest_lock
+from saltvirt.images import bitmaps
+from saltvirt.pki.host import own_pair
+from tests.clock import until
+from tests.functional.backed_up import MIB, qemu_img
+from tests.functional.backing import AT, GUEST
+from tests.functional.daemon import libvirtd  # noqa: F401
+from tests.functional.pulled import FIRST_PORT, HOST, PORTS, trusting
+from tests.functional.test_backup_relay import qemu_img as read_by
+from tests.functional.test_backup_relay import reading
+from tests.functional.test_backup_served import (
+    IDENT,
+    Served,
+    folder,  # noqa: F401
+    nothing_is_left,
+    pair,  # noqa: F401
+)
+
+pytestmark = pytest.mark.skipif(
+    not os.path.exists("/usr/bin/qemu-storage-daemon"), reason="no qemu-storage-daemon"
+)
+PIECE, CHECKPOINT = 65536, chains.checkpoint(IDENT)
+
+
+@pytest.fixture
+def conn(libvirtd):
+    found = libvirt.open(libvirtd.uri)
+    yield found
+    for dom in found.listAllDomains():
+        with contextlib.suppress(libvirt.libvirtError):
+            dom.destroy()
+        dom.undefineFlags(libvirt.VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA)
+    found.close()
+
+
+@pytest.fixture
+def off(conn, folder):
+    """A guest that is off."""
+    path = f"{folder}/web1.qcow2"
+    qemu_img("create", "-q", "-f", "qcow2", path, str(MIB))
+    return conn.defineXML(GUEST.format(path))
+
+
+@pytest.fixture
+def runs(off, folder, monkeypatch):
+    """The same, which runs. Its QEMU and this process have no folder in common but the test's."""
+    off.create()
+    monkeypatch.setattr(running, "_QEMU_FOLDERS", folder)
+    os.mkdir(f"{folder}/domain-{off.ID()}-web1")
+    return off
+
+
+@pytest.fixture
+def reader(folder):
+    return own_pair.kept(f"{folder}/reader", "reader")
+
+
+@pytest.fixture
+def asked(libvirtd, folder, pair, reader):
+    told = doors.Credentials(pair.authority, pair.certificate, pair.key, reader.authority)
+    return ServeRequest(
+        "web1", IDENT, (PlannedDisk("vda", reason="the first"),), libvirtd.uri, None, None,
+        f"{folder}/locks", f"{folder}/images/_backup", HOST,
+        doors.Door(HOST, FIRST_PORT, PORTS, told),
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def serving(asked):
+    with Journal("web1").held() as journal, keeper._listening("web1") as listener:
+        found = Served(asked, journal, listener)
+        try:
+            yield found
+        finally:
+            found.keeper.signalled = True
+            assert found.ends()
+
+
+@pytest.fixture
+def served(runs, asked):
+    with serving(asked) as found:
+        yield found
+
+
+def write(dom, byte):
+    """The guest's first piece."""
+    told = f'qemu-io -d {AT} "write -P {byte} 0 {PIECE}"'
+    hmp = libvirt_qemu.VIR_DOMAIN_QEMU_MONITOR_COMMAND_HMP
+    assert not libvirt_qemu.qemuMonitorCommand(dom, told, hmp)
+
+
+def is_backed_up(dom):
+    """Whether libvirt has a backup of it under way."""
+    try:
+        return bool(dom.backupGetXMLDesc(0))
+    except libvirt.libvirtError as exc:
+        assert exc.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN_BACKUP
+        return False
+
+
+def names(dom):
+    return [one.getName() for one in dom.listAllCheckpoints(0)]
+
+
+def test_a_guest_that_runs_is_shown_as_it_was_and_may_be_stopped_meanwhile(
+    runs, asked, conn, folder, reader, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(asked.to_answer())))
+    monkeypatch.setattr(keeper.signal, "signal", lambda *_: None)
+    write(runs, 7)
+    codes = []
+    thread = threading.Thread(target=lambda: codes.append(keeper.main([])))
+    thread.start()
+    said = until(lambda: capsys.readouterr().out, "it is shown")
+    found = Serving.from_answer(json.loads(said)["serving"], HOST)
+    assert (found.consistency, found.note) == (record.CRASH, "no guest agent answers")
+    write(runs, 9)
+    copy = tmp_path / "copy.raw"
+    with trusting(reader, found.authority, "serving") as trusted:
+        door = SimpleNamespace(port=found.port)
+        done = read_by(trusted, door, "convert", "-O", "raw", str(copy))
+    assert done.returncode == 0, done.stderr
+    assert copy.read_bytes() == b"\7" * PIECE + bytes(MIB - PIECE)
+    with guest_lock.held(asked.locks, "virt.stop", "web1", wait_s=0):
+        ended = api.end(conn, "web1", EndRequest(IDENT, True, (CHECKPOINT,)))
+    thread.join(60)
+    assert (ended.why, ended.left, codes) == (None, (), [0])
+    assert runs.isActive() and not is_backed_up(runs) and names(runs) == [CHECKPOINT]
+    nothing_is_left(folder, conn)
+
+
+def test_while_somebody_reads_it_goes_on(served, reader):
+    kept, found = served.keeper, served.serving
+    with reading(SimpleNamespace(port=found.port), found.authority, reader):
+        until(lambda: kept._relay.is_read, "he is let in")
+        kept._last_s = time.monotonic() - 2 * keeper.IDLE_S
+        assert kept.why_over() is None and kept.quiet_s() < keeper.LEFT_S
+        other = api._spoken("web1", EndRequest("000009-20261126T155220Z-00000000", False))
+        assert "under way here" in other["error"]
+    until(lambda: not kept._relay.is_read, "he has gone")
+    kept._last_s = time.monotonic() - 2 * keeper.IDLE_S
+    assert served.ends()
+    assert "nobody has read" in api._why_ended("web1", IDENT)
+
+
+@pytest.mark.parametrize(("what", "why"), [
+    ("room", "has less than 1048576 TiB free: what the guest overwrites"),
+    ("stopped", "the guest was stopped, or libvirt ended its backup"),
+    ("ended", "the guest was stopped, or libvirt ended its backup"),
+    ("signal", "it was ended by a signal"),
+])  # fmt: skip
+def test_what_ends_it_leaves_nothing_of_it(served, runs, conn, folder, monkeypatch, what, why):
+    assert served.thread.is_alive() and is_backed_up(runs)
+    if what == "room":
+        monkeypatch.setattr(keeper, "ROOM_BYTES", 2**60)
+    elif what == "stopped":
+        runs.destroy()
+    elif what == "ended":
+        runs.abortJob()
+    else:
+        served.keeper.signalled = True
+    assert served.ends()
+    assert why in api._why_ended("web1", IDENT)
+    assert bool(runs.isActive()) is (what != "stopped")
+    assert what == "stopped" or not is_backed_up(runs)
+    nothing_is_left(folder, conn)
+
+
+def test_what_one_that_died_began_of_a_guest_that_runs_is_ended_by_the_next(
+    runs, asked, conn, folder
+):
+    with Journal("web1").held() as journal:
+        dead = keeper.Keeper(asked, journal)
+        dead.begin()
+        dead._relay.end()
+    assert is_backed_up(runs) and os.listdir(f"{folder}/images/_backup/web1")
+    api.clean(conn, "web1")
+    assert runs.isActive() and not is_backed_up(runs)
+    nothing_is_left(folder, conn)
+
+
+def test_what_libvirt_does_not_end_is_said_and_is_ended_later(
+    runs, asked, conn, folder, monkeypatch
+):
+    with monkeypatch.context() as broken, serving(asked) as served:
+        broken.setattr(running, "_ENDS_S", 0)
+        broken.setattr(libvirt.virDomain, "abortJob", lambda _dom: 0)
+        with pytest.raises(errors.OperationFailed, match="libvirt does not end the backup of web1"):
+            api.end(conn, "web1", EndRequest(IDENT, True))
+        assert served.ends()
+    assert is_backed_up(runs) and Journal("web1").read().ident == IDENT
+    assert "died" in api.end(conn, "web1", EndRequest(IDENT, True)).why
+    assert not is_backed_up(runs)
+    nothing_is_left(folder, conn)
+
+
+@pytest.mark.parametrize("good", [True, False])
+def test_of_one_that_is_off_the_file_records_from_now_on_where_the_backup_is_good(
+    off, asked, conn, folder, good
+):
+    with serving(asked) as served:
+        [disk] = served.serving.disks
+        assert disk.checkpoint == CHECKPOINT
+        assert api.end(conn, "web1", EndRequest(IDENT, good, (CHECKPOINT,))).left == ()
+        assert served.ends()
+    kept = [CHECKPOINT] if good else []
+    assert names(off) == kept and [*bitmaps.of(f"{folder}/web1.qcow2")] == kept
+    nothing_is_left(folder, conn)
