@@ -38,6 +38,10 @@ class GuestAsked(GuestSeen):
         beat = self._first_beat()
         return beat.guests.get(self.name) if beat else None
 
+    def _first_epoch(self) -> int:
+        there = self._first()
+        return there.epoch if there else 0
+
     def is_ignored(self) -> bool:
         return self.wanted.wanted == IGNORED
 
@@ -57,23 +61,17 @@ class GuestAsked(GuestSeen):
 
     def adopt(self, record: GuestRecord) -> GuestRecord:
         boot = self.registry.host(self.wanted.host).boot
-        there = self._first()
-        epoch = there.epoch if there else 0
         return replace(
-            record, epoch=epoch + 1, host=self.wanted.host, boot=boot, run=True,
+            record, epoch=self._first_epoch() + 1, host=self.wanted.host, boot=boot, run=True,
             places=(GuestPlace(self.wanted.host, boot),), last=self.wanted.host,
         )  # fmt: skip
 
     def free(self, record: GuestRecord) -> GuestRecord:
-        there = self._first()
-        return replace(record, last=self.wanted.host, places=(), epoch=there.epoch if there else 0)
+        return replace(record, last=self.wanted.host, places=(), epoch=self._first_epoch())
 
     def assume(self, record: GuestRecord) -> GuestRecord:
         host, boot = self.wanted.host, self.registry.host(self.wanted.host).boot
         return replace(record, places=(GuestPlace(host, boot),), last=host)
-
-    def notice(self, record: GuestRecord) -> GuestRecord:
-        return record
 
     def halt(self, record: GuestRecord) -> GuestRecord:
         return replace(

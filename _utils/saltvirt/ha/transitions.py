@@ -129,7 +129,7 @@ GUESTS = (
     Row(NEW, "is_unseen", NEW, "its host is silent, and may run it", "assume"),
     Row(NEW, "has_lost_its_host", RECOVERING, "it is proven that it runs nowhere", "leave"),
     *(Row(state, "is_ignored", IGNORED, "a person wants it so") for state in _SEEN),
-    Row(IGNORED, "is_noticed", RECOVERING, "it is no longer ignored", "notice"),
+    Row(IGNORED, "is_noticed", RECOVERING, "it is no longer ignored"),
     *(
         Row(state, "is_unwanted", STOPPED, "it is to be stopped", "halt")
         for state in (*_ASKED_FOR, ERROR)
