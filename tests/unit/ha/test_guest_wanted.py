@@ -1,0 +1,180 @@
+"""A guest that a person has just given to high availability, and what a person wants of one."""
+
+from dataclasses import replace
+
+import pytest
+
+from saltvirt.ha import facts, view
+from saltvirt.ha.registry import (
+    FENCED,
+    FENCING,
+    MAINTENANCE,
+    REST,
+    RETURNING,
+    STOPPED,
+    SUSPECTED,
+    UNKNOWN,
+    UP,
+    GuestPlace,
+    GuestRecord,
+    HostRecord,
+)
+from tests.unit.ha import made
+
+FRESH = GuestRecord(changed=5)
+ASSUMED = replace(FRESH, places=(GuestPlace("h1", 1),), last="h1")
+
+
+def new(there, of=FRESH, state=UP, wanted="h1", **beat):
+    """A guest that is new, and was on h1 when it was given. there: what h1 says of it."""
+    told = {"web1": facts.GuestThere(3, there)} if there else {}
+    return made.case(
+        of, beats=[made.beat("h1", guests=told, **beat)], wanted=made.wanted(host=wanted),
+        hosts={"h1": HostRecord(state, boot=1)},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "there, runs",
+    [(facts.RUNNING, True), (facts.STARTING, True), (facts.INCOMING, True), (facts.OFF, False),
+     (facts.STOPPED, False), (facts.CRASHED, False), (facts.FAILED, False), (None, False)],
+)  # fmt: skip
+def test_of_one_that_is_new_its_host_says_whether_it_runs(there, runs):
+    case = new(there)
+    assert (case.is_there(), case.is_nowhere()) == (runs, not runs)
+
+
+@pytest.mark.parametrize(
+    "of, beat",
+    [
+        (FRESH, {"applied": 4}),  # by a registry that does not name it
+        (GuestRecord(changed=0), {}),  # no registry names it yet
+        (FRESH, {"boot": 2}),  # a start of the host that is not known yet
+    ],
+)
+@pytest.mark.parametrize("there", [facts.RUNNING, None])
+def test_what_is_no_answer_about_it_decides_nothing(there, of, beat):
+    case = new(there, of, **beat)
+    assert case.is_there() is False
+    assert case.is_nowhere() is False
+    assert case.next() is None
+
+
+def test_the_first_registry_that_can_name_one_is_enough():
+    of = GuestRecord(changed=1)
+    assert new(facts.RUNNING, of, applied=1).is_there()
+    assert new(None, of, applied=1).is_nowhere()
+
+
+def test_a_host_that_this_master_does_not_hear_decides_nothing():
+    asked = made.wanted()
+    unheard = replace(made.seen(guests={"web1": asked}), beats={})
+    assert made.case(FRESH, view=unheard).next() is None
+
+
+@pytest.mark.parametrize(
+    "state, found",
+    [(UP, "is_there"), (MAINTENANCE, "is_there"), (SUSPECTED, "is_unseen"), (FENCED, "is_unseen"),
+     (FENCING, None), (UNKNOWN, None), (RETURNING, None), (REST, None)],
+)  # fmt: skip
+def test_only_a_host_that_is_heard_is_believed_and_a_silent_one_may_run_it(state, found):
+    row = new(facts.RUNNING, state=state).next()
+    assert (row.when if row else None) == found
+
+
+@pytest.mark.parametrize("state", [SUSPECTED, FENCED])
+def test_it_is_assumed_once_that_a_silent_host_may_run_it(state):
+    assert new(None, state=state).is_unseen() is True
+    assert new(None, replace(ASSUMED, places=()), state=state).is_unseen() is False
+
+
+def test_one_that_is_on_no_host_is_placed_anywhere():
+    case = new(None, wanted="")
+    row = case.next()
+    assert row.when == "is_nowhere"
+    assert case.changed(row, 9) == GuestRecord(
+        "recovering", "its host says that it does not run", changed=9
+    )
+
+
+@pytest.mark.parametrize(
+    "there, of, state, after",
+    [
+        (facts.RUNNING, FRESH, UP, GuestRecord(
+            "placed", "it runs there already", epoch=4, host="h1", boot=1, run=True, changed=9,
+            places=(GuestPlace("h1", 1),), last="h1")),
+        (facts.OFF, FRESH, UP, GuestRecord(
+            "recovering", "its host says that it does not run", epoch=3, changed=9, last="h1")),
+        (None, ASSUMED, UP, GuestRecord(
+            "recovering", "its host says that it does not run", epoch=0, changed=9, last="h1")),
+        (None, FRESH, SUSPECTED, GuestRecord(
+            "new", "its host is silent, and may run it", changed=9,
+            places=(GuestPlace("h1", 1),), last="h1")),
+    ],
+)  # fmt: skip
+def test_what_is_known_of_one_that_is_new_is_written_down(there, of, state, after):
+    """Its epochs go on where its host has them: no start of before counts as one of these."""
+    case = new(there, of, state)
+    assert case.changed(case.next(), 9) == after
+
+
+@pytest.mark.parametrize(
+    "wanted, ignored, unwanted, started",
+    [(view.STARTED, False, False, True), (view.STOPPED, False, True, False),
+     (view.IGNORED, True, False, False)],
+)  # fmt: skip
+def test_what_a_person_wants_of_it(wanted, ignored, unwanted, started):
+    case = made.case(wanted=made.wanted(wanted=wanted))
+    assert case.is_ignored() is ignored
+    assert case.is_noticed() is not ignored
+    assert case.is_unwanted() is unwanted
+    assert case.is_wanted() is started
+
+
+def test_one_that_is_no_longer_ignored_is_as_it_was():
+    case = made.case(made.record(state="ignored"))
+    after = made.record(state="recovering", why="it is no longer ignored", changed=9)
+    assert case.changed(case.next(), 9) == after
+
+
+MOVES = made.record(
+    epoch=4, target="h2", target_boot=1, places=(GuestPlace("h1", 1), GuestPlace("h2", 1)),
+)  # fmt: skip
+# as of a registry that no host acts by yet
+DOWN = made.record(state=STOPPED, run=False, changed=6, places=MOVES.places)
+H2_GONE = {"h2": HostRecord(FENCED, boot=1, gone=2)}
+
+
+@pytest.mark.parametrize(
+    "of, hosts, changes",
+    [
+        (made.record(epoch=4), {}, {}),
+        (MOVES, {}, {"target": "", "epoch": 5}),  # the migration had the next epoch
+        (MOVES, H2_GONE, {"target": "", "epoch": 5, "places": (GuestPlace("h1", 1),)}),
+    ],
+)
+def test_one_that_is_to_be_down_is_shut_down_where_it_is(of, hosts, changes):
+    case = made.case(of, hosts=hosts, wanted=made.wanted(wanted=view.STOPPED))
+    after = {"run": False, "gentle": True, **changes}
+    why = "it is to be stopped"
+    assert case.changed(case.next(), 9) == replace(of, state=STOPPED, why=why, changed=9, **after)
+
+
+@pytest.mark.parametrize("hosts, places", [
+    ({}, (GuestPlace("h1", 1), GuestPlace("h2", 1))), (H2_GONE, (GuestPlace("h1", 1),)),
+])  # fmt: skip
+def test_one_that_is_to_be_started_gets_a_host_anew_and_all_its_tries(hosts, places):
+    down = replace(DOWN, gentle=True, epoch=4)
+    tried = {
+        "restarts": 1, "relocates": 1, "failed": ("h1",), "left": "h1", "turned": 3,
+        "refused": (GuestPlace("h2", 1),),
+    }  # fmt: skip
+    case = made.case(replace(down, **tried), hosts=hosts)
+    assert case.changed(case.next(), 9) == replace(
+        down, state="recovering", why="it is to be started", changed=9, host="", places=places
+    )
+
+
+@pytest.mark.parametrize("gone, left", [({}, False), (H2_GONE, True)])
+def test_of_one_that_is_down_the_places_that_are_proven_to_be_over_go(gone, left):
+    assert made.case(DOWN, hosts=gone).was_left() is left
