@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from saltvirt.ha import failing
-from saltvirt.ha.facts import ALIVE, IO_FAILED
+from saltvirt.ha.facts import ALIVE, IO_FAILED, GuestThere
 from saltvirt.ha.guest_left import GuestLeft
 from saltvirt.ha.guest_wanted import GuestAsked
 from saltvirt.ha.registry import GuestRecord
@@ -19,26 +19,22 @@ class GuestFailing(GuestAsked, GuestLeft):
         self.why = failing.obstacle(there) if there else ""
         return bool(self.why)
 
-    @property
-    def _failure(self) -> str:
-        """What was seen of one that failed, or nothing. It is not its fault that its host does not
-        reach its storage."""
-        there = self._own()
-        if there is None or not self.registry.armed:
-            return ""
-        silent_s = self.here.storage_silent_s if self.here else None
-        if there.trouble == IO_FAILED and (silent_s or 0) >= self.view.policy.suspect_s:
-            return ""
-        return failing.failure(there, self.wanted.restarts)
+    def _is_of_its_host(self, there: GuestThere) -> bool:
+        """It is not its fault that its host does not reach its storage."""
+        return there.trouble == IO_FAILED and self._misses_storage(self.view.policy.suspect_s)
 
     def _tries(self, left: bool, how: str) -> bool:
-        seen = self._failure
+        there, seen = self._own(), ""
+        if there and self.registry.armed and not self._is_of_its_host(there):
+            seen = failing.failure(there, self.wanted.restarts)
         self.why = f"it failed: {seen}: {how}" if seen and left else ""
         return bool(self.why)
 
     def may_restart(self) -> bool:
-        there = self.there
-        used = self.record.restarts + (there.resets if there else 0)
+        there = self._own()
+        if there is None:
+            return False
+        used = self.record.restarts + there.resets
         return self._tries(used < self.wanted.restarts, "once more in place")
 
     def may_relocate(self) -> bool:

@@ -44,11 +44,10 @@ class GuestLeft(GuestSeen):
         return not moves
 
     def has_no_storage(self) -> bool:
-        beat = self.here
         known = self.registry.armed and self.host.state in (UP, MAINTENANCE)
-        if not self.record.run or beat is None or not known:
+        if not self.record.run or not known:
             return False
-        lost = (beat.storage_silent_s or 0) >= self.view.policy.storage_lost_s
+        lost = self._misses_storage(self.view.policy.storage_lost_s)
         return lost and bool(self.room.ranked(self.name, [self.record.host])[0])
 
     def _taker(self) -> str:

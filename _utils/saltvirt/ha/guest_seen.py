@@ -84,6 +84,11 @@ class GuestSeen:
         known = record.run and not record.target and self.host.state in (UP, MAINTENANCE)
         return there if known and there is not None and there.epoch == record.epoch else None
 
+    def _misses_storage(self, for_s: float) -> bool:
+        """Its host, which is heard, has not reached the guests' storage for so long."""
+        silent_s = self.here.storage_silent_s if self.here else None
+        return silent_s is not None and silent_s >= for_s
+
     def _leaving(self) -> bool:
         beat = self.here
         return beat is not None and beat.phase in (LEAVING, OVER) and not beat.freeze
