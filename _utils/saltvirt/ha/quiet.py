@@ -42,7 +42,7 @@ def looked_at(quiet: Quiet, registry: Registry, view: View) -> tuple[Quiet, set[
         if beat is None or not _is_well(registry.host(host), beat, view):
             names.update(guests)
             continue
-        boot, there = quiet.seen.get(host, (0, None))
+        boot, there = quiet.seen.get(host, (None, None))
         if boot != beat.boot or there is not beat.guests:
             loud = [name for name in guests if not _runs(registry.guests[name], beat, name)]
             names.update(loud)
@@ -68,19 +68,22 @@ def is_host(name: str, record: HostRecord, state: MasterState, view: View, now_s
 
 def _is_at_peace(record: GuestRecord, wanted: GuestWanted) -> bool:
     """It is placed, and nothing of it is under way."""
-    if record.state != PLACED or wanted.wanted != STARTED or record.target or record.home:
-        return False
-    if record.restarts or record.relocates or record.failed or record.better:
-        return False
-    same = record.agent_silent_s == wanted.agent_silent_s
-    return same and len(record.places) == 1 and record.changed > 0
+    return (
+        record.state == PLACED
+        and wanted.wanted == STARTED
+        and not (record.target or record.home or record.better)
+        and not (record.restarts or record.relocates or record.failed)
+        and record.agent_silent_s == wanted.agent_silent_s
+        and len(record.places) == 1
+        and record.changed > 0
+    )
 
 
 def _is_well(record: HostRecord, beat: Beat, view: View) -> bool:
     """Nothing is the matter with the host, by its own word."""
-    silent_s = beat.storage_silent_s or 0
     well = record.state == UP and beat.boot == record.boot and beat.phase == WORKING
-    return well and silent_s < view.policy.storage_lost_s
+    silent_s = beat.storage_silent_s
+    return well and (silent_s is None or silent_s < view.policy.storage_lost_s)
 
 
 def _runs(record: GuestRecord, beat: Beat, name: str) -> bool:
