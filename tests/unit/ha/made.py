@@ -67,7 +67,8 @@ def master(**changes):
 
 def case(of=None, there=RUNS, name="web1", now_s=NOW_S, **more):
     """The GuestCase of web1. of: its record. there: what its host says of it; None: nothing.
-    more: wanted, registry, state, view as a whole; pledges, hosts, beats, guests: parts of them.
+    more: wanted, registry, state, view as a whole; pledges, hosts, beats, guests, and all that a
+    View has beside: parts of them.
     """
     of = record() if of is None else of
     guests = {**more.pop("guests", {}), name: of}
@@ -75,9 +76,12 @@ def case(of=None, there=RUNS, name="web1", now_s=NOW_S, **more):
     told = {name: there} if there else {}
     beats = [beat(of.host, guests=told)] if of.host else []
     asked = more.pop("wanted", None) or wanted(name)
-    sees = more.pop("view", None) or seen([*beats, *more.pop("beats", ())], guests={name: asked})
     kept = MasterKept(term=1, registry=known, pledges=more.pop("pledges", {}))
     state = more.pop("state", None) or master(kept=kept)
+    beats += more.pop("beats", ())
+    sees = more.pop("view", None)
+    if sees is None:
+        sees, more = seen(beats, guests={name: asked}, **more), {}
     assert not more
     return GuestCase(
         name, of, asked, known, state, sees, place.Room(sees, known, now_s), now_s
