@@ -128,11 +128,15 @@ def names(dom):
     return [one.getName() for one in dom.listAllCheckpoints(0)]
 
 
+def given_to_the_program(monkeypatch, asked):
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(asked.to_answer())))
+    monkeypatch.setattr(keeper.signal, "signal", lambda *_: None)
+
+
 def test_a_guest_that_runs_is_shown_as_it_was_and_may_be_stopped_meanwhile(
     runs, asked, conn, folder, reader, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(asked.to_answer())))
-    monkeypatch.setattr(keeper.signal, "signal", lambda *_: None)
+    given_to_the_program(monkeypatch, asked)
     write(runs, 7)
     codes = []
     thread = threading.Thread(target=lambda: codes.append(keeper.main([])))
@@ -152,6 +156,21 @@ def test_a_guest_that_runs_is_shown_as_it_was_and_may_be_stopped_meanwhile(
     thread.join(60)
     assert (ended.why, ended.left, codes) == (None, (), [0])
     assert runs.isActive() and not is_backed_up(runs) and names(runs) == [CHECKPOINT]
+    nothing_is_left(folder, conn)
+
+
+@pytest.mark.parametrize("where", ["images", "journals"])
+def test_where_nothing_can_be_written_that_is_said_and_nothing_is_begun(
+    runs, asked, conn, folder, monkeypatch, capsys, where
+):
+    with open(f"{folder}/{where}", "w", encoding="ascii"):
+        pass
+    given_to_the_program(monkeypatch, asked)
+    assert keeper.main([]) == 1
+    said = json.loads(capsys.readouterr().out)["error"]
+    assert said.startswith(f"the disks of web1 cannot be shown: {folder}/{where}"), said
+    os.unlink(f"{folder}/{where}")
+    assert not is_backed_up(runs) and names(runs) == []
     nothing_is_left(folder, conn)
 
 

@@ -2,6 +2,7 @@
 By QEMU's own storage daemon, of a guest of libvirt's test driver that is off."""
 
 import contextlib
+import errno
 import io
 import json
 import os
@@ -272,6 +273,18 @@ def test_the_program_says_why_nothing_is_shown(program, folder, capsys):
         assert program() == 1
     said = json.loads(capsys.readouterr().out)
     assert said == {"error": "another backup of web1 is under way here: wait for it"}
+
+
+def test_that_a_disk_is_full_is_said(program, folder, conn, monkeypatch, capsys):
+    def full(_handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "fsync", full)
+        assert program() == 1
+    said = json.loads(capsys.readouterr().out)["error"]
+    assert said == "the disks of web1 cannot be shown: No space left on device"
+    nothing_is_left(folder, conn)
 
 
 def test_where_who_asked_for_it_has_died_nothing_stays_shown(program, folder, conn, monkeypatch):

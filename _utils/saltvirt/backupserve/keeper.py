@@ -224,6 +224,10 @@ def main(_words: list[str]) -> int:
         return 1
     except BrokenPipeError:  # who began it died meanwhile, and nobody else knows where it is shown
         return 1
+    except OSError as exc:
+        where = f"{exc.filename}: " if exc.filename else ""
+        _say({"error": f"the disks of {asked.guest} cannot be shown: {where}{exc.strerror}"})
+        return 1
     return 0
 
 
