@@ -62,12 +62,12 @@ def test_prune_shows_first_and_then_removes_the_same(run, guest, tmp_path):
     made = left(guest)
     shown = run("backup_prune", test=True)["vault"]
     assert shown["result"] is None and left(guest) == made
-    assert shown["comment"] == "3 backups would be removed from vault; 1 stay"
+    assert shown["comment"] == "3 backups would be removed from vault; 1 stays"
     assert shown["changes"] == {"web1": {"removed": made[2::-1]}}
     assert shown["backups"] == {"web1": {made[3]: "among the last 1"}}
     done = run("backup_prune")["vault"]
     assert (done["result"], done["changes"]) == (True, shown["changes"])
-    assert done["comment"] == "3 backups were removed from vault; 1 stay"
+    assert done["comment"] == "3 backups were removed from vault; 1 stays"
     assert left(guest) == [made[3]] == assert_whole(guest, tmp_path)
     again = run("backup_prune", test=True)["vault"]
     assert (again["result"], again["changes"]) == (True, {})

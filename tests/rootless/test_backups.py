@@ -30,7 +30,7 @@ def test_read_back_and_removed(cloud, guest):
         *(f"web1   {one}  good" for one in made),
     ]
     code, lines = cloud.typed("virt.backup_prune", test=True)
-    assert (code, lines[0]) == (0, "2 backups would be removed from vault; 1 stay")
+    assert (code, lines[0]) == (0, "2 backups would be removed from vault; 1 stays")
     assert sorted(guest.target.stock(UUID).good) == made
     told = cloud.run("virt.backup_prune")
     assert told["vault"]["changes"] == {"web1": {"removed": made[1::-1]}}

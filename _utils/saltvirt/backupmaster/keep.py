@@ -166,19 +166,23 @@ def _each(fleet: Fleet, to: str | None, of: _OfTarget) -> Several:
 
 
 def _labelled(guests: Iterable[KeptGuest]) -> dict[str, KeptGuest]:
-    """Each by its name; two of one name by their UUIDs, too."""
+    """Each by its name; two of one name by their UUIDs, too, and by that alone who has none."""
     names = Counter(one.guest for one in guests)
-    return {
-        one.guest if one.guest and names[one.guest] == 1 else f"{one.guest} {one.uuid}": one
-        for one in guests
-    }
+
+    def label(one: KeptGuest) -> str:
+        if one.guest is None:
+            return one.uuid
+        return one.guest if names[one.guest] == 1 else f"{one.guest} {one.uuid}"
+
+    return {label(one): one for one in guests}
 
 
 def _pruned(target: TargetPolicy, found: Kept, trouble: dict[str, str], test: bool) -> str:
     gone = sum(not one.stays for guest in found.guests for one in guest.backups)
     stay = sum(one.stays for guest in found.guests for one in guest.backups)
     verb = "would be" if test else "was" if gone == 1 else "were"
-    text = f"{units.counted(gone, 'backup')} {verb} removed from {target.name}; {stay} stay"
+    stays = "stays" if stay == 1 else "stay"
+    text = f"{units.counted(gone, 'backup')} {verb} removed from {target.name}; {stay} {stays}"
     if not target.retention.is_set:
         text += ": no retention is set (virt:backup:retention)"
     for guest, why in trouble.items():

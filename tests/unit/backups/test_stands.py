@@ -1,0 +1,21 @@
+"""Who stands on a backup."""
+
+from dataclasses import replace
+
+import pytest
+
+from saltvirt.backups.stands import Stand
+
+WEB1 = Stand("web1", "hv1", "2026-11-26T15:00:00Z")
+
+
+@pytest.mark.parametrize(
+    "changes, same",
+    [({}, True), ({"since": ""}, True), ({"guest": "web2"}, False), ({"host": "hv2"}, False)],
+)
+def test_it_is_the_same_guest_on_the_same_host_since_whenever(changes, same):
+    assert WEB1.is_of(replace(WEB1, **changes)) is same
+
+
+def test_it_says_why_the_backup_stays():
+    assert WEB1.why == "web1 on hv1 stands on it"

@@ -1,0 +1,235 @@
+"""What the master makes of what targets keep: removed by their rules, read back."""
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.backupmaster import keep
+from saltvirt.backups.kept import AllReadBack, Kept, KeptBackup, KeptGuest, ReadBack
+from tests.unit.test_backup_master import TARGETS, Cloud
+
+ONE, TWO, THREE = (f"00000{number}-20261126T160000Z-0123abcd" for number in (1, 2, 3))
+STAYS, GOES = KeptBackup(THREE, True, "the newest good one"), KeptBackup(ONE, False, "no rule")
+ALSO = KeptBackup(TWO, False, "it is not good")
+UUID, OTHER = "u-1", "u-2"
+HEAD = ["guest", "backup", "stays", "why"]
+RULED = {"vault": {**TARGETS["vault"], "retention": {"daily": 7}}}
+
+
+class Asked(Cloud):
+    """It keeps how it was asked, too."""
+
+    def one(self, host, fun, kwarg=None, **options):
+        self.how = options
+        return super().one(host, fun, kwarg, **options)
+
+
+def pruned(tmp_path, *guests, name=None, test=False, targets=RULED, to="vault"):
+    """(The one part of the answer, the cloud)."""
+    cloud = Asked(tmp_path, targets, backup_prune=Kept(guests))
+    one = keep.Prune(cloud, name, to, cloud.report())
+    [part] = (one.check() if test else one.run()).parts
+    return part, cloud
+
+
+@pytest.mark.parametrize("test", [True, False])
+def test_the_machine_of_a_target_is_told_its_rules_and_whether_it_is_only_asked(tmp_path, test):
+    given = {"vault": {**TARGETS["far"], "retention": {"daily": 7}}}
+    _, cloud = pruned(tmp_path, name="web1", test=test, targets=given)
+    [(host, function, told)] = cloud.asked
+    assert (host, function, cloud.how) == ("b2", "virt.backup_prune", {"long": True})
+    rules = told.pop("retention")
+    assert {rule: many for rule, many in rules.items() if many} == {"daily": 7}
+    assert told == {"folder": "/far", "name": "web1", "mounted": True, "test": test}
+
+
+@pytest.mark.parametrize(
+    "backups, test, comment, changes",
+    [
+        ((STAYS, GOES), False, "1 backup was removed from vault; 1 stays", [ONE]),
+        ((STAYS, GOES), True, "1 backup would be removed from vault; 1 stays", [ONE]),
+        ((STAYS, ALSO, GOES), False, "2 backups were removed from vault; 1 stays", [TWO, ONE]),
+        ((STAYS, ALSO, GOES), True, "2 backups would be removed from vault; 1 stays", [TWO, ONE]),
+        ((STAYS,), False, "0 backups were removed from vault; 1 stays", []),
+    ],
+)
+def test_what_was_removed_is_told_with_what_stays_and_why(
+    tmp_path, backups, test, comment, changes
+):
+    part, cloud = pruned(tmp_path, KeptGuest(UUID, "web1", backups), test=test)
+    assert (part.about, part.comment) == ("vault", comment)
+    assert part.changes == ({"web1": {"removed": changes}} if changes else {})
+    rows = [["web1", one.ident, "yes" if one.stays else "no", one.why] for one in backups]
+    assert part.more == {
+        "host": "b1", "backups": {"web1": {THREE: STAYS.why}}, "table": [HEAD, *rows],
+    }  # fmt: skip
+    assert part.complete
+    assert cloud.told == ([] if test else [("done", comment)])
+
+
+def result(part):
+    return part.answer()["vault"]["result"]
+
+
+@pytest.mark.parametrize(
+    "guest, planned",
+    [
+        (KeptGuest(UUID, "web1", (STAYS,)), True),
+        (KeptGuest(UUID, "web1", (STAYS, GOES)), None),
+        (KeptGuest(UUID, "web1", trouble="a backup of it is made"), None),
+    ],
+)
+def test_a_test_says_whether_there_is_something_to_do(tmp_path, guest, planned):
+    part, _ = pruned(tmp_path, guest, test=True)
+    assert result(part) is planned
+
+
+@pytest.mark.parametrize("test", [True, False])
+def test_a_guest_of_which_nothing_could_be_removed_is_a_failure_of_the_target(tmp_path, test):
+    wrong = KeptGuest(UUID, "web1", trouble="a backup of it is made")
+    good = KeptGuest(OTHER, "web2", (STAYS, GOES))
+    part, _ = pruned(tmp_path, wrong, good, test=test)
+    assert part.comment.endswith("; 1 stays; web1: a backup of it is made")
+    assert part.changes == {"web2": {"removed": [ONE]}}
+    assert part.more["trouble"] == {"web1": "a backup of it is made"}
+    assert part.more["backups"] == {"web1": {}, "web2": {THREE: STAYS.why}}
+    assert not part.complete and part.answer()["retcode"] == 1
+
+
+def test_without_rules_it_is_said_that_nothing_can_go(tmp_path):
+    part, _ = pruned(tmp_path, KeptGuest(UUID, "web1", (STAYS,)), targets=None)
+    assert part.comment.endswith("; 1 stays: no retention is set (virt:backup:retention)")
+
+
+def test_a_guest_that_the_target_does_not_know_is_named(tmp_path):
+    part, _ = pruned(tmp_path, name="web1")
+    assert (part.comment, part.complete) == ("vault has no backup of web1", True)
+    assert pruned(tmp_path)[0].comment == "0 backups were removed from vault; 0 stay"
+    known = KeptGuest(UUID, "web1", (STAYS,))
+    assert "1 stays" in pruned(tmp_path, known, name="web1")[0].comment
+
+
+@pytest.mark.parametrize(
+    "guests, labels",
+    [
+        ([(UUID, "web1"), (OTHER, "web2")], ["web1", "web2"]),
+        ([(UUID, "web1"), (OTHER, "web1")], [f"web1 {UUID}", f"web1 {OTHER}"]),
+        ([(UUID, None), (OTHER, "web1")], [UUID, "web1"]),
+        ([(UUID, None), (OTHER, None)], [UUID, OTHER]),
+    ],
+)
+def test_guests_of_one_name_and_of_none_are_told_apart(tmp_path, guests, labels):
+    """Such as one that was removed and made anew, and one of which no record can be read."""
+    part, _ = pruned(tmp_path, *(KeptGuest(uuid, name, (STAYS,)) for uuid, name in guests))
+    assert list(part.more["backups"]) == labels
+
+
+def verified(tmp_path, *found, name=None, to="vault", test=False, **how):
+    """(The one part of the answer, the cloud)."""
+    cloud = Asked(tmp_path, backup_verify=AllReadBack(found))
+    one = keep.Verify(cloud, name, to, cloud.report(), **how)
+    [part] = (one.check() if test else one.run()).parts
+    return part, cloud
+
+
+@pytest.mark.parametrize(
+    "how, told",
+    [
+        ({}, {"backup": "all", "days": None}),
+        ({"backup": "latest", "days": 30.0, "most": 0}, {"backup": "latest", "days": 30.0, "most": 0}),
+    ],
+)  # fmt: skip
+def test_the_machine_of_a_target_is_told_what_to_read_back(tmp_path, how, told):
+    _, cloud = verified(tmp_path, name="web1", to="far", **how)
+    told = {"folder": "/far", "name": "web1", "mounted": True, **told}
+    assert cloud.asked == [("b2", "virt.backup_verify", told)] and cloud.how["long"] is True
+
+
+GOOD = ReadBack(UUID, ONE, "web1")
+
+
+@pytest.mark.parametrize(
+    "found, comment, shown",
+    [
+        (GOOD, "1 backup at vault read back: all good", ["web1", ONE, "good"]),
+        (ReadBack(UUID, ONE), "1 backup at vault read back: all good", [UUID, ONE, "good"]),
+        (
+            ReadBack(UUID, ONE, "web1", trouble="no room"),
+            "1 backup at vault read back: 1 not good", ["web1", ONE, "no room"],
+        ),
+        (
+            ReadBack(UUID, ONE, "web1", wrong="vda: it is gone"),
+            "1 backup at vault read back: 1 not good", ["web1", ONE, "vda: it is gone"],
+        ),
+    ],
+)  # fmt: skip
+def test_what_was_found_of_each_is_told_and_a_bad_one_is_a_failure(tmp_path, found, comment, shown):
+    part, cloud = verified(tmp_path, found)
+    assert part.comment == comment
+    assert part.more == {
+        "host": "b1", "backups": [found.to_answer()],
+        "table": [["guest", "backup", "found"], shown],
+    }  # fmt: skip
+    assert part.complete is (shown[-1] == "good")
+    assert cloud.told == [("begin", "vault: b1 reads its backups back"), ("done", comment)]
+
+
+@pytest.mark.parametrize(
+    "name, days, comment",
+    [
+        ("web1", 30, "0 backups at vault read back: none was due"),
+        (None, None, "0 backups at vault read back: none was due"),
+        ("web1", None, "vault has no backup of web1"),
+    ],
+)
+def test_that_nothing_was_read_back_is_said_as_it_is(tmp_path, name, days, comment):
+    assert verified(tmp_path, name=name, days=days)[0].comment == comment
+
+
+def test_what_was_read_back_of_one_guest_is_told_as_of_all(tmp_path):
+    part, _ = verified(tmp_path, GOOD, name="web1")
+    assert part.comment == "1 backup at vault read back: all good"
+
+
+@pytest.mark.parametrize("name, whose", [("web1", "of web1"), (None, "of all guests")])
+def test_a_test_says_who_would_read_what(tmp_path, name, whose):
+    part, cloud = verified(tmp_path, name=name, test=True, backup="latest")
+    assert part.comment == f"b1 would read back what vault has {whose}: latest"
+    assert part.more == {"host": "b1"} and result(part) is None and cloud.asked == []
+
+
+def test_a_target_that_does_not_answer_hinders_no_other(tmp_path):
+    def says(host, _kwarg):
+        return errors.OperationFailed("it is down") if host == "b1" else Kept()
+
+    cloud = Cloud(tmp_path, backup_prune=says)
+    found = keep.Prune(cloud, None, None, cloud.report()).run()
+    assert {part.about: part.complete for part in found.parts} == {
+        "vault": False, "far": True, "each": True,
+    }  # fmt: skip
+    assert found.answer()["vault"]["comment"] == "b1: it is down"
+
+
+def test_of_the_one_target_that_is_meant_a_failure_is_raised(tmp_path):
+    cloud = Cloud(tmp_path, backup_prune=errors.OperationFailed("it is down"))
+    with pytest.raises(errors.VirtError, match="it is down"):
+        keep.Prune(cloud, None, "vault", cloud.report()).run()
+    one = Cloud(tmp_path, {"vault": TARGETS["vault"]}, backup_prune=Kept())
+    assert [part.about for part in keep.Prune(one, None, None, one.report()).run().parts] == [
+        "vault"
+    ]
+
+
+@pytest.mark.parametrize(
+    "targets, to, why",
+    [
+        ({}, None, "no target for backups is configured"),
+        ({}, "vault", "no target for backups is configured"),
+        (None, "moon", "there is no target 'moon'"),
+    ],
+)
+def test_a_target_that_is_not_there_is_named(tmp_path, targets, to, why):
+    cloud = Cloud(tmp_path, targets)
+    with pytest.raises(errors.VirtError, match=why):
+        keep.chosen(cloud, to)
