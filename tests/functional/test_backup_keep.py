@@ -15,7 +15,7 @@ from saltvirt.backuphost import keep, prune, reader, verify
 from saltvirt.backuphost.folder import Busy
 from saltvirt.backups import chains, pieces
 from saltvirt.backups.marks import Verified
-from saltvirt.backups.retention import Retention
+from saltvirt.backups.retention import READ, Retention
 from tests.functional.backed_up import (
     SIZE,
     UUID,
@@ -279,6 +279,7 @@ def test_one_that_somebody_begins_to_read_in_the_middle_stays(chain, tmp_path, m
         found = {one.ident: one for one in prune.guest(guest.target, UUID, Retention(last=1))}
         assert left(guest) == [made[0], made[1], made[3]] == assert_whole(guest, tmp_path)
         assert found[made[1]].stays and found[made[0]].stays and not found[made[2]].stays
+        assert found[made[1]].why == READ
         # one that went in the first round stands where it stood
         assert list(found) == made[::-1]
 

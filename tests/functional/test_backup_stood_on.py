@@ -3,6 +3,7 @@ cannot be read."""
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -39,13 +40,41 @@ def test_it_stays_until_the_last_is_let_go(guest):
     assert stands.why(guest.target, UUID, ident) == "web2 on hv2 stands on it"
     assert not guest.target.remove(UUID, ident)
     # since when does not tell one from another; another host's guest of the name is another
-    assert not stands.let_go(guest.target, UUID, ident, Stand("web1", "hv2"))
+    assert stands.let_go(guest.target, UUID, ident, Stand("web1", "hv2")) is False
     assert stands.let_go(guest.target, UUID, ident, Stand("web1", "hv1", "later"))
     assert not stands.let_go(guest.target, UUID, ident, ONE)
     assert stands.of(guest.target, UUID, ident) == (TWO,)
     assert stands.let_go(guest.target, UUID, ident, TWO)
     assert FILE not in guest.target.folder.names(UUID, ident)
     assert guest.target.remove(UUID, ident)
+
+
+def test_what_would_go_leaves_out_what_a_guest_stands_on_and_says_who(guest):
+    ident = first(guest)
+    stands.take(guest.target, UUID, ident, ONE)
+    found = prune.guest(guest.target, UUID, Retention(last=1), test=True)
+    assert [(one.ident, one.why) for one in found if one.stays][1:] == [(ident, ONE.why)]
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_one_on_which_a_guest_begins_to_stand_in_the_middle_stays(guest, monkeypatch, by_hand):
+    """by_hand: beside it somebody takes away what was to stay. Nothing is told of that."""
+    guest.back_up(whole=True)
+    one, two, three = guest.target.stock(UUID).backups
+    remove = guest.target.remove
+
+    def then_stood(uuid, ident):
+        if ident == one and not stands.why(guest.target, UUID, one):
+            stands.take(guest.target, UUID, one, ONE)
+            if by_hand:
+                shutil.rmtree(Path(guest.target.folder.root, UUID, three))
+        return remove(uuid, ident)
+
+    monkeypatch.setattr(guest.target, "remove", then_stood)
+    found = prune.guest(guest.target, UUID, Retention(last=1))
+    last = [] if by_hand else [(three, True)]
+    assert [(one.ident, one.stays) for one in found] == [*last, (two, False), (one, True)]
+    assert found[-1].why == ("among the last 1" if by_hand else ONE.why)
 
 
 def _deep(path):
