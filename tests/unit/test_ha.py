@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.ha import agent, agent_view, decide, facts, lead, quiet, registry, view
+from saltvirt.ha import agent, agent_view, decide, facts, quiet, registry, view
 from saltvirt.ha.guests import GuestCase
 from saltvirt.ha.place import Room
 from saltvirt.ha.policy import HaPolicy
@@ -111,18 +111,6 @@ def test_every_condition_of_safety_can_be_taken_away():
     assert names == set(mutants.WITHOUT)
 
 
-def test_who_does_not_hear_a_majority_asks_for_no_lead():
-    """A majority that has granted it to him before is not enough: another one could lead."""
-    beats = {
-        name: facts.ArrivedBeat(facts.Beat(name, 1, 1, leader="m1"), at_s)
-        for name, at_s in (("h1", 100), ("h2", 94.1), ("h3", 50))
-    }
-    seen = view.View(("m1", "m2"), ("h1", "h2", "h3"), beats, policy=HaPolicy(lead_lease_s=6))
-    state = view.begun("m1", view.MasterKept(), 0)
-    assert lead.may_ask(state, seen, 100)
-    assert not lead.may_ask(state, seen, 100.2)
-
-
 def _conditions():
     text = (REPOSITORY / "docs/ha.md").read_text(encoding="utf-8")
     table = text.split("<!-- conditions -->")[1].split("<!-- end of conditions -->")[0]
@@ -149,33 +137,6 @@ def test_a_guest_is_taken_from_a_host_that_shuts_down_only_while_it_is_armed(arm
     case.registry = replace(case.registry, armed=armed)
     found = case.next()
     assert (found.when if found else None) == row
-
-
-def _led(stored, own=0, told=(), granting=("h1", "h2")):
-    """A master that asked for the lead in term 5 and was heard by some, as it is after that.
-    stored, told: which version of the registry these hosts keep, and which they send along."""
-    beats = {
-        host: facts.ArrivedBeat(facts.Beat(
-            host, 1, 1, term=5, leader="m", claim=1, stored=stored, stored_term=4,
-            registry=Registry(4, told[0]) if told else None,
-        ), 100) for host in granting
-    }  # fmt: skip
-    seen = view.View(("m",), ("h1", "h2", "h3"), beats)
-    kept = view.MasterKept(5, Registry(4, own, members=("h1", "h2", "h3")))
-    state = replace(view.begun("m", kept, 99), seq=1, asked_s={1: 99.5})
-    return lead.led(state, seen, 100)
-
-
-@pytest.mark.parametrize("stored, own, told, version", [
-    (7, 7, (), 8), (7, 3, (7,), 8), (7, 3, (6,), None), (7, 3, (), None), (3, 7, (), 8),
-])  # fmt: skip
-def test_a_new_leader_waits_for_the_last_registry_that_may_have_been_acted_by(
-    stored, own, told, version
-):
-    """A host tells that it keeps a newer one before it has sent it along."""
-    found = _led(stored, own, told)
-    assert found.leading_s == 100
-    assert (found.kept.registry.version if found.ready else None) == version
 
 
 BACK = {"h1": 3, "h2": 2, "h3": 1}

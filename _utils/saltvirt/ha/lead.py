@@ -30,15 +30,15 @@ def led(state: MasterState, view: View, now_s: float) -> MasterState:
         state = replace(state, leading_s=now_s)
     if not state.ready:
         state = _read(state, view, now_s)
-    return _counted(state, view) if state.ready else state
+    return _counted(state, view)
 
 
 def _with_term(state: MasterState, view: View, now_s: float) -> MasterState:
     """A term of its own, that no other master has; a new one when it has begun anew, or when the
     one who led has not asked for so long that he cannot lead any more."""
     beats = [arrived.beat for arrived in view.beats.values()]
-    highest = max((beat.term for beat in beats), default=0)
     own = state.kept.term
+    highest = max((beat.term for beat in beats), default=own)
     if state.seq > 0 and (highest < own or (highest == own and _is_own(state, beats, own))):
         return state
     if state.seq > 0 and not may_ask(state, view, now_s):
