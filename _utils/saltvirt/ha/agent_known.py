@@ -22,8 +22,7 @@ def acks_of_peers(state: AgentState, view: AgentView) -> dict[str, Heard]:
         for host, arrived in source.items():
             ack = arrived.beat.acks.get(state.host)
             if host in members and ack is not None and ack.boot == state.boot:
-                old = found.get(host)
-                found[host] = ack if old is None or old.seq < ack.seq else old
+                found[host] = max(ack, found.get(host, ack), key=lambda one: one.seq)
     return found
 
 

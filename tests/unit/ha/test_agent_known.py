@@ -1,0 +1,150 @@
+"""What an agent can tell: who knows which of its beats, whether a guest may come in, whether its
+watchdog is needed."""
+
+from dataclasses import replace
+
+import pytest
+
+from saltvirt.ha import agent_known, agent_view, facts
+from saltvirt.ha.agent_view import REBOOT, SHUTDOWN
+from saltvirt.ha.facts import GuestThere, Heard
+from saltvirt.ha.policy import CONDITIONAL, FAILOVER, FREEZE, MIGRATE
+from saltvirt.ha.registry import GuestPlace
+from tests.unit.ha import made
+
+NOW_S, TWO = made.NOW_S, ("h1", "h2")
+
+
+def acting_by(registry, **changes):
+    return made.agent({"registry": registry}, **changes)
+
+
+def heard(seq, boot=1):
+    """What acknowledges that beat of h1."""
+    return {"h1": Heard(boot, seq)}
+
+
+def beats(acks):
+    return {host: made.beat(host, acks=ack) for host, ack in acks.items()}
+
+
+@pytest.mark.parametrize(
+    "network, stored, known",
+    [
+        ({}, {}, {}),
+        ({"h2": heard(7)}, {}, {"h2": 7}),
+        ({}, {"h2": heard(7)}, {"h2": 7}),
+        ({"h2": heard(7)}, {"h2": heard(8), "h3": heard(6)}, {"h2": 8, "h3": 6}),
+        ({"h2": heard(8)}, {"h2": heard(7)}, {"h2": 8}),
+        ({"h2": {}, "h3": {"h2": Heard(1, 9)}}, {}, {}),
+        ({"h2": heard(7, boot=2), "h3": heard(7)}, {}, {"h3": 7}),
+        ({"stranger": heard(7)}, {"stranger": heard(7)}, {}),
+    ],
+)
+def test_peers_acknowledge_a_beat_by_the_network_or_by_storage(network, stored, known):
+    sees = made.agent_sees(beats=beats(network), stored=beats(stored))
+    found = agent_known.acks_of_peers(made.agent(), sees)
+    assert found == {host: Heard(1, seq) for host, seq in known.items()}
+
+
+@pytest.mark.parametrize("seq, many", [(6, 2), (7, 1), (8, 0)])
+def test_who_acknowledged_a_later_beat_knows_of_the_earlier_ones(seq, many):
+    sees = made.agent_sees(beats=beats({"h2": heard(7), "h3": heard(6)}))
+    assert agent_known.knowing(made.agent(), sees, seq) == many
+
+
+@pytest.mark.parametrize(
+    "members, alone, acks, many",
+    [
+        (TWO, True, heard(7), 1),
+        (TWO, True, heard(6), 0),
+        (TWO, True, heard(7, boot=2), 0),
+        (TWO, True, {"h2": Heard(1, 7)}, 0),
+        (TWO, False, heard(7), 0),
+        (made.HOSTS, True, heard(7), 0),
+    ],
+)
+def test_of_two_hosts_the_only_master_counts_among_those_that_know(members, alone, acks, many):
+    state = acting_by(made.registry(members=members))
+    sees = made.agent_sees(calls={"m1": made.call(alone=alone, acks=acks)})
+    assert agent_known.knowing(state, sees, 7) == many
+
+
+@pytest.mark.parametrize(
+    "record, changes, may",
+    [
+        ({}, {}, True),
+        ({"target": "h3"}, {}, False),
+        ({"target_boot": 2}, {}, False),
+        ({"epoch": 1}, {}, False),
+        ({"epoch": 3}, {}, False),
+        ({}, {"phase": facts.LEAVING}, False),
+        ({}, {"lease_from_s": NOW_S - 7.9}, True),
+        ({}, {"lease_from_s": NOW_S - 8}, False),
+    ],
+)
+def test_a_guest_comes_in_by_migration_only_with_the_epoch_that_the_leader_gave_it(
+    record, changes, may
+):
+    coming = made.record("h2", **{"target": "h1", "target_boot": 1, "epoch": 2, **record})
+    state = acting_by(made.registry({"web1": coming}), **changes)
+    assert agent_known.consents(state, "web1", 3, NOW_S, made.POLICY) is may
+
+
+def test_a_guest_that_the_registry_does_not_have_does_not_come_in():
+    assert agent_known.consents(made.agent(), "web1", 1, NOW_S, made.POLICY) is False
+
+
+@pytest.mark.parametrize(
+    "policy, asked, way",
+    [(CONDITIONAL, REBOOT, FREEZE), (CONDITIONAL, SHUTDOWN, FAILOVER), (MIGRATE, REBOOT, MIGRATE)],
+)
+def test_what_becomes_of_guests_where_their_host_goes_down(policy, asked, way):
+    policy = replace(made.POLICY, shutdown_policy=policy)
+    assert agent_known.way_down(made.agent_sees(asked=asked), policy) == way
+
+
+def test_alive_is_what_may_write_to_its_disks():
+    states = [facts.STARTING, facts.STOPPED, facts.RUNNING, facts.OFF, facts.INCOMING]
+    there = {state: GuestThere(1, state) for state in states}
+    found = agent_known.alive(made.agent_sees(guests=there))
+    assert found == [facts.STARTING, facts.RUNNING, facts.INCOMING]
+
+
+HERE = GuestThere(1, facts.RUNNING)
+AWAY = made.record("h2")
+
+
+@pytest.mark.parametrize(
+    "record, here, wants",
+    [
+        (AWAY, {}, False),
+        (AWAY, {"web2": GuestThere(1, facts.OFF)}, False),
+        (AWAY, {"web2": HERE}, True),  # not this host's, and yet here
+        (made.record("h1", places=()), {}, True),
+        (made.record("h2", target="h1"), {}, True),
+        (made.record("h2", places=(GuestPlace("h2", 1), GuestPlace("h1", 1))), {}, True),
+    ],
+)
+def test_a_watchdog_is_needed_where_a_guest_runs_or_is_to_run(record, here, wants):
+    state = acting_by(made.registry({"web0": AWAY, "web1": record}))
+    sees = made.agent_sees(guests=here)
+    assert agent_known.wants_watchdog(state, sees, facts.WORKING) is wants
+
+
+@pytest.mark.parametrize(
+    "phase, registry, wants",
+    [
+        (facts.WORKING, {}, True),
+        (facts.LEAVING, {}, True),
+        (facts.RESTING, {}, False),
+        (facts.OVER, {}, False),
+        (facts.WORKING, {"armed": False}, False),
+        (facts.WORKING, {"members": TWO}, True),
+        (facts.WORKING, {"members": ("h1",)}, False),  # nobody could start them elsewhere
+    ],
+)
+def test_a_watchdog_is_needed_only_while_others_may_count_on_it(phase, registry, wants):
+    state = acting_by(made.registry({"web1": made.record()}, **registry))
+    sees = agent_view.AgentView(guests={"web1": HERE})
+    assert agent_known.wants_watchdog(state, sees, phase) is wants
