@@ -6,9 +6,11 @@ import contextlib
 import io
 import json
 import os
+import socket
 import sys
 import threading
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -171,6 +173,21 @@ def test_where_nothing_can_be_written_that_is_said_and_nothing_is_begun(
     assert said.startswith(f"the disks of web1 cannot be shown: {folder}/{where}"), said
     os.unlink(f"{folder}/{where}")
     assert not is_backed_up(runs) and names(runs) == []
+    nothing_is_left(folder, conn)
+
+
+@pytest.mark.parametrize("is_off", [False, True])
+def test_of_one_that_cannot_be_shown_no_checkpoint_is_left(runs, asked, conn, folder, is_off):
+    """The ports are the last that it needs: what records from the backup on is there by then."""
+    if is_off:
+        runs.destroy()
+    with socket.create_server((HOST, 0)) as taken:
+        door = doors.Door(HOST, taken.getsockname()[1], 1, asked.door.credentials)
+        with Journal("web1").held() as journal, pytest.raises(errors.OperationFailed, match="port"):
+            keeper.Keeper(replace(asked, door=door), journal).begin()
+    assert names(runs) == []
+    if is_off:
+        assert bitmaps.of(f"{folder}/web1.qcow2") == {}
     nothing_is_left(folder, conn)
 
 

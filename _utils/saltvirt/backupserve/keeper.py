@@ -85,6 +85,8 @@ class Keeper:
                 return self._serve(conn, dom, self._begun)
             except BaseException:
                 self.end()
+                with contextlib.suppress(errors.VirtError):  # else the next good one takes it away
+                    self.settle(EndRequest(self._asked.ident, False))
                 raise
 
     def _serve(self, conn: libvirt.virConnect, dom: libvirt.virDomain, begun: Begun) -> Serving:
