@@ -79,25 +79,34 @@ def backup(
     if test:
         return told
     mine = name, plan["ident"]
-    end = __salt__["virt.backup_end"]
     try:
         serving = __salt__["virt.backup_begin"](*mine, plan["disks"], plan["reader"], **kwargs)
         made = __salt__["virt.backup_pull"](
             folder, *mine, host, serving, bandwidth=bandwidth, reader=plan["reader"],
             compress=compress, **place
         )  # fmt: skip
-    except BaseException:
-        with contextlib.suppress(errors.VirtError):
-            end(*mine, **kwargs)
+    except BaseException as exc:
+        why = _backup_ended(*mine, **kwargs)[0]
+        if why and isinstance(exc, errors.VirtError) and why not in exc.text:
+            raise errors.OperationFailed(f"{exc.text}; {why}") from exc
         raise
     # those of other folders and targets stay
     needed = {*look["checkpoints"]} - {*plan["needed"]} | {*made["checkpoints"]}
-    left = end(*mine, good=True, needed=sorted(needed), **kwargs)["left"]
+    _, left = _backup_ended(*mine, good=True, needed=sorted(needed), **kwargs)
     disks = {one["target"]: one["parent"] or one["reason"] for one in serving["disks"]}
     return {
         **told, "disks": disks, "consistency": serving["consistency"], "left": left,
         "moved_bytes": made["moved_bytes"], "stored_bytes": made["stored_bytes"],
     }  # fmt: skip
+
+
+def _backup_ended(*mine, **how):
+    """(why it had ended before, or does not end; what is left of it)."""
+    try:
+        said = __salt__["virt.backup_end"](*mine, **how)
+    except errors.VirtError as exc:
+        return exc.text, [exc.text]
+    return said["why"], said["left"]
 
 
 def backup_bring(
@@ -145,8 +154,10 @@ def backup_bring(
     if test:
         return {"ident": found.ident}
     reader = __salt__["virt.backup_reader"](once=True)["authority"]
-    shown = __salt__["virt.backup_show"](folder, found.uuid, found.ident, reader, mounted=mounted)
     try:
+        shown = __salt__["virt.backup_show"](
+            folder, found.uuid, found.ident, reader, mounted=mounted
+        )  # fmt: skip
         if disk is not None and not over:
             made = __salt__["virt.backup_disk"](called, shown, disk, reader=reader, **kwargs)
         else:
@@ -155,7 +166,8 @@ def backup_bring(
                 **kwargs,
             )  # fmt: skip
     finally:
-        __salt__["virt.backup_hide"](reader)
+        with contextlib.suppress(errors.VirtError):
+            __salt__["virt.backup_hide"](reader)
     return {**made, "ident": found.ident}
 
 

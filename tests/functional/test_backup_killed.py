@@ -241,6 +241,16 @@ def test_a_target_that_is_filled_meanwhile(cloud):
         is_as_it_was(cloud)
 
 
+def test_one_that_cannot_be_begun_says_why_and_that_alone(cloud):
+    machines = cloud.machines
+    with machines.small(machines.images, 16):
+        assert fails(cloud) == (
+            f"hv1: {machines.images} has less than 256 MiB free: what the guest overwrites during "
+            "a backup is kept there"
+        )
+        machines.until(lambda: machines.traces() == [])
+
+
 def test_a_guest_that_writes_faster_than_it_is_read(cloud):
     """The backup ends, and the guest goes on."""
     machines = cloud.machines

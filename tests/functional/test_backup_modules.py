@@ -21,7 +21,7 @@ from saltvirt.host.domain import aside, stands
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
 from tests.functional.agent import real  # noqa: F401 - a fixture
-from tests.functional.backed_up import UUID
+from tests.functional.backed_up import UUID, Guest
 from tests.functional.conftest import load_with_folders
 
 IDENT = "000001-20261126T160000Z-0123abcd"
@@ -96,34 +96,106 @@ def test_a_guest_without_a_disk_is_not_backed_up_here(virt, conn, tmp_path):
         virt["virt.backup"]("diskless", str(tmp_path))
 
 
-def test_what_fails_in_the_middle_is_ended(virt, tmp_path, monkeypatch):
-    """And why it failed is said, whatever its end says."""
-    called = []
+class Parts:
+    """The functions that ``virt.backup`` and ``virt.backup_bring`` work with, and what they are
+    told. answers: verb to what it answers, or fails with."""
 
-    def answers(verb, answer):
+    def __init__(self, answers):
+        self.answers, self.called = answers, []
+
+    def of(self, name):
+        verb = name.removeprefix("virt.")
+
         def call(*arguments, **named):
-            called.append((verb, arguments, named.get("good")))
-            if isinstance(answer, Exception):
-                raise answer
-            return answer
+            self.called.append((verb, arguments, named))
+            if isinstance(self.answers[verb], BaseException):
+                raise self.answers[verb]
+            return self.answers[verb]
 
-        monkeypatch.setitem(salt, f"virt.{verb}", call)
+        return call
 
-    salt = {}
-    monkeypatch.setitem(virt["virt.backup"].__globals__, "__salt__", salt)
+
+@pytest.fixture
+def parts(virt, monkeypatch):
     disk = {"target": "vda", "parent": None, "reason": "the first"}
-    answers("backup_look", {"disks": ["vda"], "skipped": {}, "checkpoints": []})
-    answers("backup_plan", {"ident": IDENT, "disks": [disk], "reader": "PEM", "needed": []})
-    answers("backup_begin", errors.OperationFailed("it cannot be begun"))
-    answers("backup_end", errors.OperationFailed("libvirt does not end it"))
-    with pytest.raises(errors.OperationFailed, match="it cannot be begun"):
+    found = Parts({
+        "backup_look": {"disks": ["vda"], "skipped": {}, "checkpoints": ["a", "b"]},
+        "backup_plan": {"ident": IDENT, "disks": [disk], "reader": "PEM", "needed": ["b"]},
+        "backup_begin": {"disks": [disk], "consistency": "crash"},
+        "backup_pull": {"checkpoints": ["c"], "moved_bytes": 7, "stored_bytes": 8},
+        "backup_end": {"why": None, "left": []}, "backup_reader": {"authority": "PEM"},
+        "backup_show": {"ident": IDENT}, "backup_restore": {"name": "web1"},
+        "backup_hide": True,
+    })  # fmt: skip
+    for verb in ("virt.backup", "virt.backup_bring"):
+        monkeypatch.setitem(virt[verb].__globals__, "__salt__", Functions(found))
+    return found
+
+
+class Functions:
+    def __init__(self, parts):
+        self.parts = parts
+
+    def __getitem__(self, name):
+        return self.parts.of(name)
+
+
+@pytest.mark.parametrize(("end", "why"), [
+    ({"why": None, "left": []}, "b1: it cannot be read"),
+    ({"why": "the guest was stopped", "left": []}, "b1: it cannot be read; the guest was stopped"),
+    ({"why": "it cannot be read", "left": []}, "b1: it cannot be read"),
+    (errors.OperationFailed("libvirt does not end it"),
+     "b1: it cannot be read; libvirt does not end it"),
+])  # fmt: skip
+@pytest.mark.parametrize("verb", ["backup_begin", "backup_pull"])
+def test_what_fails_in_the_middle_is_ended_and_why_is_said(virt, parts, tmp_path, verb, end, why):
+    parts.answers |= {verb: errors.OperationFailed("b1: it cannot be read"), "backup_end": end}
+    with pytest.raises(errors.OperationFailed) as found:
         virt["virt.backup"]("test", str(tmp_path))
-    assert called[-1] == ("backup_end", ("test", IDENT), None)
+    assert found.value.text == why
+    assert parts.called[-1] == ("backup_end", ("test", IDENT), {})
+
+
+def test_what_is_interrupted_is_ended(virt, parts, tmp_path):
+    parts.answers["backup_pull"] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        virt["virt.backup"]("test", str(tmp_path))
+    assert parts.called[-1] == ("backup_end", ("test", IDENT), {})
+
+
+def test_a_backup_that_is_there_is_no_failure_whatever_becomes_of_its_end(virt, parts, tmp_path):
+    parts.answers["backup_end"] = errors.OperationFailed("libvirt does not end it")
+    made = virt["virt.backup"]("test", str(tmp_path))
+    assert (made["ident"], made["left"]) == (IDENT, ["libvirt does not end it"])
+    assert parts.called[-1] == ("backup_end", ("test", IDENT), {"good": True, "needed": ["a", "c"]})
+    assert [verb for verb, *_ in parts.called].count("backup_end") == 1
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """A folder with a backup of web1."""
+    guest = Guest(tmp_path / "kept")
+    guest.back_up()
+    return guest.target.folder.root
+
+
+def test_a_guest_that_was_made_is_no_failure_whatever_becomes_of_what_was_shown(virt, parts, kept):
+    parts.answers["backup_hide"] = errors.OperationFailed("it cannot be hidden")
+    made = virt["virt.backup_bring"]("web1", kept, new="web2")
+    assert made["name"] == "web1" and parts.called[-1] == ("backup_hide", ("PEM",), {})
+
+
+@pytest.mark.parametrize("verb", ["backup_show", "backup_restore"])
+def test_why_no_guest_was_made_is_said_and_nothing_stays_shown(virt, parts, kept, verb):
+    parts.answers |= {verb: errors.OperationFailed("there is no room"),
+                      "backup_hide": errors.OperationFailed("it cannot be hidden")}  # fmt: skip
+    with pytest.raises(errors.OperationFailed, match="there is no room"):
+        virt["virt.backup_bring"]("web1", kept)
+    assert parts.called[-1] == ("backup_hide", ("PEM",), {})
 
 
 def test_the_end_of_a_backup_that_was_not_begun(virt):
-    told = virt["virt.backup_end"]("test", IDENT)
-    assert told == {"why": "the process that kept them served died", "left": []}
+    assert virt["virt.backup_end"]("test", IDENT) == {"why": None, "left": []}
     assert virt["virt.backup_end"]("test", 7)["left"] == [], "Salt reads some names as numbers"
 
 

@@ -33,6 +33,7 @@ pytestmark = pytest.mark.skipif(
     not os.path.exists("/usr/bin/qemu-storage-daemon"), reason="no qemu-storage-daemon"
 )
 IDENT, OTHER = "000001-20261126T155220Z-00000000", "000002-20261126T155220Z-00000000"
+DIED = "the process that kept them served died"
 WEB1 = f"""<domain type='test'><name>web1</name><uuid>{UUID}</uuid><memory>1024</memory>
 <os><type>hvm</type></os><devices><disk type='file' device='disk'>
 <driver name='qemu' type='qcow2'/><source file='{{}}'/><target dev='vda'/></disk></devices>
@@ -163,7 +164,7 @@ def test_why_it_ended_by_itself_is_said_to_who_asks_later(
     assert served.ends()
     nothing_is_left(folder, conn)
     assert why in api._why_ended("web1", IDENT)
-    assert "died" in api._why_ended("web1", OTHER)
+    assert api._why_ended("web1", OTHER) is None
 
 
 @pytest.mark.parametrize(("what", "why"), [
@@ -206,6 +207,14 @@ def test_what_a_process_that_died_had_begun_is_ended(guest, conn, folder, there)
         conn.lookupByName("web1").undefine()
     api.clean(conn, "web1")
     nothing_is_left(folder, conn)
+
+
+def test_its_process_has_died_where_it_had_begun_that_backup_and_no_other(guest, conn, folder):
+    for ident, why in ((None, None), (OTHER, None), (IDENT, DIED)):
+        if ident:
+            Journal("web1").write(Begun("web1", UUID, ident, f"{folder}/scratch", active=False))
+        assert api.end(conn, "web1", EndRequest(IDENT, False)).why == why
+        nothing_is_left(folder, conn)
 
 
 def test_a_program_that_dies_before_it_has_read_what_it_is_to_do(asked, conn, folder, monkeypatch):

@@ -78,21 +78,26 @@ def end(conn: libvirt.virConnect, guest: str, told: EndRequest) -> ServingEnded:
     where it cannot be ended."""
     try:
         said = _spoken(guest, told)
-    except OSError:
-        clean(conn, guest)
-        return ServingEnded(why=_why_ended(guest, told.ident))
+    except OSError as exc:
+        heard = isinstance(exc, (BrokenPipeError, ConnectionResetError))
+        died = clean(conn, guest) == told.ident or heard
+        why = "the process that kept them served died" if died else None
+        return ServingEnded(why=_why_ended(guest, told.ident) or why)
     if "error" in said:
         raise errors.OperationFailed(said["error"])
     return ServingEnded.from_answer(said, f"the backup of {guest}")
 
 
-def clean(conn: libvirt.virConnect, guest: str) -> None:
-    """Ends what a process that died has begun. Raises OperationFailed where one is at work."""
+def clean(conn: libvirt.virConnect, guest: str) -> str | None:
+    """Ends what a process that died has begun: of which backup, None where there was nothing.
+    Raises OperationFailed where one is at work."""
     with Journal(guest).held() as journal:
+        begun = journal.read()
         keeper.recover(conn, journal)
         for path in (request.socket_of(guest), request.exports_of(guest)):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
+        return begun.ident if begun else None
 
 
 def _spoken(guest: str, told: EndRequest) -> dict[str, Any]:
@@ -110,11 +115,11 @@ def _spoken(guest: str, told: EndRequest) -> dict[str, Any]:
     return found
 
 
-def _why_ended(guest: str, ident: str) -> str:
-    """Why the process that served it ended before it was told to."""
+def _why_ended(guest: str, ident: str) -> str | None:
+    """Why the process that served it ended before it was told to, as it said itself."""
     with contextlib.suppress(OSError, ValueError, KeyError):
         with open(request.ended_of(guest), encoding="utf-8") as file:
             found = json.load(file)
         if found["ident"] == ident:
             return str(found["why"])
-    return "the process that kept them served died"
+    return None
