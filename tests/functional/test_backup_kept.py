@@ -38,6 +38,7 @@ from tests.functional.test_backup_relay import qemu_img as read_by
 from tests.functional.test_backup_relay import reading
 from tests.functional.test_backup_served import (
     IDENT,
+    OTHER,
     Served,
     folder,  # noqa: F401
     nothing_is_left,
@@ -178,29 +179,34 @@ def test_where_nothing_can_be_written_that_is_said_and_nothing_is_begun(
 
 @pytest.mark.parametrize("is_off", [False, True])
 def test_of_one_that_cannot_be_shown_no_checkpoint_is_left(runs, asked, conn, folder, is_off):
-    """The ports are the last that it needs: what records from the backup on is there by then."""
+    """The ports are the last that it needs: what records from the backup on is there by then. That
+    of the backup before stays."""
+    with serving(asked) as served:
+        api.end(conn, "web1", EndRequest(IDENT, True, (CHECKPOINT,)))
+        assert served.ends()
     if is_off:
-        runs.destroy()
+        runs.destroyFlags(libvirt.VIR_DOMAIN_DESTROY_GRACEFUL)
     with socket.create_server((HOST, 0)) as taken:
         door = doors.Door(HOST, taken.getsockname()[1], 1, asked.door.credentials)
+        other = replace(asked, ident=OTHER, door=door)
         with Journal("web1").held() as journal, pytest.raises(errors.OperationFailed, match="port"):
-            keeper.Keeper(replace(asked, door=door), journal).begin()
-    assert names(runs) == []
+            keeper.Keeper(other, journal).begin()
+    assert names(runs) == [CHECKPOINT]
     if is_off:
-        assert bitmaps.of(f"{folder}/web1.qcow2") == {}
+        assert [*bitmaps.of(f"{folder}/web1.qcow2")] == [CHECKPOINT]
     nothing_is_left(folder, conn)
 
 
-def test_while_somebody_reads_it_goes_on(served, reader):
+def test_while_somebody_reads_it_goes_on(served, reader, monkeypatch):
     kept, found = served.keeper, served.serving
     with reading(SimpleNamespace(port=found.port), found.authority, reader):
         until(lambda: kept._relay.is_read, "he is let in")
         kept._last_s = time.monotonic() - 2 * keeper.IDLE_S
         assert kept.why_over() is None and kept.quiet_s() < keeper.LEFT_S
-        other = api._spoken("web1", EndRequest("000009-20261126T155220Z-00000000", False))
+        other = api._spoken("web1", EndRequest(OTHER, False))
         assert "under way here" in other["error"]
     until(lambda: not kept._relay.is_read, "he has gone")
-    kept._last_s = time.monotonic() - 2 * keeper.IDLE_S
+    monkeypatch.setattr(keeper, "IDLE_S", -1)
     assert served.ends()
     assert "nobody has read" in api._why_ended("web1", IDENT)
 
