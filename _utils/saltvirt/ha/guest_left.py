@@ -34,8 +34,8 @@ class GuestLeft(GuestSeen):
 
     def is_left(self) -> bool:
         """Not one on its way: it is gone here before its target says that it runs there."""
-        record, beat = self.record, self.here
-        if not record.run or record.target or beat is None or not self._leaving():
+        record, beat = self.record, self._leaving()
+        if not record.run or record.target or beat is None:
             return False
         if not self.registry.armed:
             return False

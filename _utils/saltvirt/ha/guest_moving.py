@@ -58,8 +58,8 @@ class GuestMoving(GuestFailing):
         wish = self._wish(MIGRATE)
         if wish and wish != record.host:
             return wish if wish in self.room.ranked(self.name)[0] else ""
-        beat = self.here
-        if host.state == MAINTENANCE or (beat is not None and self._leaving() and beat.live):
+        leaving = self._leaving()
+        if host.state == MAINTENANCE or (leaving and leaving.live):
             waited = self._has_waited(WAIT_PLANNED_S)
             return next(iter(self.room.ranked(self.name, [record.host])[0]), "") if waited else ""
         return self._better() if self.wanted.failback is True else ""

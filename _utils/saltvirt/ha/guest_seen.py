@@ -56,22 +56,20 @@ class GuestSeen:
     def _cleared(self, place: GuestPlace) -> bool:
         host = self.registry.host(place.host)
         pledge = self.state.kept.pledges.get(place.host, Pledge())
-        if safety.is_gone(place, host) or safety.boot_proves(place, host.boot):
-            return True
-        if safety.is_over(place, pledge) and not pledge.freeze:
-            return True
-        if self._is_own(place):
-            return False
-        beat = self.beat(place.host, place.boot or host.boot)
-        known = self.registry.version <= self.state.committed
-        return known and beat is not None and safety.is_released(self.record, self.name, beat)
+        proven = safety.is_gone(place, host) or safety.boot_proves(place, host.boot)
+        over = safety.is_over(place, pledge) and not pledge.freeze
+        return proven or over or (not self._is_own(place) and self._is_given_back(place))
 
     def _is_own(self, place: GuestPlace) -> bool:
         """It is to run there, or to come there."""
-        record = self.record
-        if record.target and (place.host, place.boot) == (record.target, record.target_boot):
-            return True
-        return record.run and (place.host, place.boot) == (record.host, record.boot)
+        record, at = self.record, (place.host, place.boot)
+        comes = at == (record.target, record.target_boot)
+        return comes or (record.run and at == (record.host, record.boot))
+
+    def _is_given_back(self, place: GuestPlace) -> bool:
+        beat = self.beat(place.host, place.boot or self.registry.host(place.host).boot)
+        known = self.registry.version <= self.state.committed
+        return known and beat is not None and safety.is_released(self.record, self.name, beat)
 
     @property
     def is_held(self) -> bool:
@@ -89,9 +87,10 @@ class GuestSeen:
         silent_s = self.here.storage_silent_s if self.here else None
         return silent_s is not None and silent_s >= for_s
 
-    def _leaving(self) -> bool:
+    def _leaving(self) -> Beat | None:
+        """The last beat of its host, where that wants to be rid of its guests."""
         beat = self.here
-        return beat is not None and beat.phase in (LEAVING, OVER) and not beat.freeze
+        return beat if beat and beat.phase in (LEAVING, OVER) and not beat.freeze else None
 
     def _is_coming(self) -> bool:
         """The target of its migration says that it is there, or on its way."""
@@ -101,10 +100,10 @@ class GuestSeen:
         return known and there is not None and there.state in ALIVE
 
     def _wish(self, kind: str) -> str:
+        """The host where a person wants it in this way, not followed yet, if that takes guests."""
         wish = self.view.wishes.get(self.name)
-        if wish is None or wish.kind != kind or wish.number <= self.record.wish:
-            return ""
-        return wish.host if self.room.usable(wish.host) == "" else ""
+        host = wish.host if wish and wish.kind == kind and wish.number > self.record.wish else ""
+        return "" if self.room.usable(host) else host
 
 
 def unused(record: GuestRecord) -> int:
