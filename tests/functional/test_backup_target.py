@@ -76,6 +76,65 @@ def test_one_that_fails_leaves_nothing(guest):
     assert guest.target.stock(UUID).last is None
 
 
+def test_what_a_process_that_died_left_goes_when_the_next_is_made(guest):
+    for one in (".new-", ".gone-"):
+        guest.target.folder.make(UUID, f"{one}{guest.new_ident()}")
+    made = guest.back_up()
+    assert guest.target.folder.names(UUID) == [".lock", made]
+
+
+@pytest.mark.parametrize("name", ["lost+found", UUID.upper(), "images", ".lock"])
+def test_what_is_no_guests_is_no_guest(guest, name):
+    guest.back_up()
+    Path(guest.target.folder.root, name).mkdir()
+    assert guest.target.guests() == [UUID]
+
+
+def test_a_number_that_was_given_meanwhile_is_given_to_no_other(guest):
+    made = [guest.back_up() for _ in range(3)]
+    for one in made[1:]:
+        with (
+            pytest.raises(errors.InvalidInput, match=f"meanwhile {made[2]} was made: begin again"),
+            guest.target.making(UUID, one),
+        ):
+            pytest.fail("it is made")
+    assert guest.target.stock(UUID).good == made
+
+
+def test_who_reads_it_is_seen(guest):
+    made = guest.back_up()
+    assert guest.target.is_used(UUID, made) is False
+    with guest.target.using(UUID, made):
+        assert guest.target.is_used(UUID, made) is True
+        assert guest.target.remove(UUID, made) is False
+    assert guest.target.remove(UUID, made) is True
+
+
+def test_one_of_which_the_record_cannot_be_read_is_not_read(guest):
+    made = guest.back_up()
+    Path(guest.target.folder.root, UUID, made, record.FILE).write_text("{}")
+    why = guest.target.stock(UUID).backups[made].trouble
+    with pytest.raises(errors.BadAnswer) as found, guest.target.using(UUID, made):
+        pytest.fail("it is read")
+    assert found.value.text == why
+
+
+@pytest.mark.parametrize(
+    "mounted, is_mounted, opens",
+    [(True, True, True), (True, False, False), (False, False, True), (False, True, True)],
+)
+def test_a_folder_that_is_to_be_mounted_is_opened_only_then(
+    guest, monkeypatch, mounted, is_mounted, opens
+):
+    root = guest.target.folder.root
+    monkeypatch.setattr(target.os.path, "ismount", lambda path: is_mounted and path == root)
+    if opens:
+        assert target.opened(root, mounted).folder.root == root
+    else:
+        with pytest.raises(errors.InvalidInput, match=f"{root} is not mounted"):
+            target.opened(root, mounted)
+
+
 def unfit(guest, make, xml=XML, **other):
     made = guest.new_ident()
     with guest.target.making(UUID, made) as new:

@@ -144,7 +144,7 @@ class Target:
             stack.enter_context(self.folder.held(_uuid(uuid), _ident(ident), record.FILE))
             found = self.stock(uuid).backups[ident]
             if found.record is None:
-                raise errors.BadAnswer(found.trouble or f"{ident} has no record")
+                raise errors.BadAnswer(f"{found.trouble}")
             yield found.record
 
     @contextlib.contextmanager
@@ -162,9 +162,8 @@ class Target:
             self.folder.make(uuid, new.name)
             try:
                 yield new
-            finally:
-                if not new.is_finished:
-                    self.folder.remove(uuid, new.name)
+            finally:  # one that was finished has another name
+                self.folder.remove(uuid, new.name)
 
     def sweep(self, uuid: str) -> None:
         """Removes what a process that died left of a guest. Hold its lock."""
@@ -224,7 +223,6 @@ class NewBackup:
     target: Target
     uuid: str
     ident: str
-    is_finished: bool = False
 
     @property
     def name(self) -> str:
@@ -280,7 +278,6 @@ class NewBackup:
         folder.write(self.uuid, self.name, record.FILE, data=data)
         folder.sync(self.uuid, self.name)
         folder.rename(self.uuid, self.name, to=self.ident)
-        self.is_finished = True
         return made
 
     def _fits(self, disk: BackupDisk, stock: Stock) -> None:
