@@ -181,7 +181,6 @@ ARMED = Pledge(boot=4, armed=True, watchdog_s=10)
         (0, 0, {}, True),
         (0, 1, {}, True),
         (0, -0.01, {}, False),
-        (None, 0, {}, False),
         (1, 0, {}, False),
         (0, 0, {"boot": 3}, False),
         (0, 0, {"boot": 5}, False),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from saltvirt.ha import safety
-from saltvirt.ha.facts import Beat, Pledge
+from saltvirt.ha.facts import ArrivedBeat, Beat, Pledge
 from saltvirt.ha.registry import FENCING, IGNORED, SUSPECTED, HostRecord, Registry
 from saltvirt.ha.transitions import HOSTS, Row, by_state, first
 from saltvirt.ha.view import OFF, MasterState, View
@@ -38,24 +38,13 @@ class HostCase:
     # what is known
 
     @cached_property
-    def beat(self) -> Beat | None:
-        """The last beat, of the host's last boot."""
+    def fresh(self) -> Beat | None:
+        """The last beat, if it came not long ago."""
         arrived = self.view.beats.get(self.name)
-        return arrived.beat if arrived else None
+        return arrived.beat if arrived and self._is_of_late(arrived) else None
 
-    @cached_property
-    def silent_s(self) -> float:
-        """For how long nothing came; counted from when the lead was taken."""
-        arrived = self.view.beats.get(self.name)
-        times = [self.state.leading_s or self.now_s]
-        times += [arrived.at_s] if arrived else []
-        times += [self.view.answered_s[self.name]] if self.name in self.view.answered_s else []
-        return self.now_s - max(times)
-
-    @cached_property
-    def beat_s(self) -> float:
-        arrived = self.view.beats.get(self.name)
-        return self.now_s - arrived.at_s if arrived else float("inf")
+    def _is_of_late(self, arrived: ArrivedBeat) -> bool:
+        return self.now_s - arrived.at_s < self.view.policy.suspect_s
 
     @cached_property
     def pledge(self) -> Pledge:
@@ -66,9 +55,8 @@ class HostCase:
         """The other hosts that do not hear it, by what they themselves say."""
         found = []
         for peer, arrived in self.view.beats.items():
-            fresh = self.now_s - arrived.at_s < self.view.policy.suspect_s
             silent_s = arrived.beat.silent_s.get(self.name)
-            if peer != self.name and fresh and silent_s is not None:
+            if peer != self.name and self._is_of_late(arrived) and silent_s is not None:
                 found += [peer] if safety.does_not_hear(silent_s, self.view.policy) else []
         return found
 
@@ -78,17 +66,20 @@ class HostCase:
     # conditions
 
     def is_heard(self) -> bool:
-        beat = self.beat
-        fresh = self.beat_s < self.view.policy.suspect_s
-        return fresh and beat is not None and beat.boot >= self.record.gone and not self.rests()
+        beat = self.fresh
+        return beat is not None and beat.boot >= self.record.gone and not self.rests()
 
     def has_booted(self) -> bool:
-        fresh = self.beat_s < self.view.policy.suspect_s
         known = max(self.record.boot + 1, self.record.gone)
-        return fresh and self.beat is not None and self.beat.boot >= known
+        return self.fresh is not None and self.fresh.boot >= known
 
     def is_silent(self) -> bool:
-        return self.silent_s >= self.view.policy.suspect_s
+        """Nothing came for so long, since the lead was taken."""
+        arrived = self.view.beats.get(self.name)
+        led_s = self.state.leading_s or self.now_s
+        beat_s = arrived.at_s if arrived else led_s
+        heard_s = max(led_s, beat_s, self.view.answered_s.get(self.name, led_s))
+        return self.now_s - heard_s >= self.view.policy.suspect_s
 
     def rests(self) -> bool:
         return self.pledge.boot == self.record.boot > 0 and safety.is_at_rest(self.pledge)
@@ -137,10 +128,11 @@ class HostCase:
         return seen is not None and safety.fence_proves(seen.outcome, seen.attempt, current)
 
     def watchdog_fired(self) -> bool:
-        since = self.state.promised_s.get(self.name, (0, None))
-        return since[0] == self.record.ballot and safety.watchdog_proves(
-            since[1], self.now_s, self.pledge, self.record.boot, self.view.policy
-        )
+        since = self.state.promised_s.get(self.name)
+        if since is None or since[0] != self.record.ballot:
+            return False
+        boot, policy = self.record.boot, self.view.policy
+        return safety.watchdog_proves(since[1], self.now_s, self.pledge, boot, policy)
 
     def is_heard_by_others(self) -> bool:
         return not self._is_enough(self._not_hearing())
@@ -149,15 +141,15 @@ class HostCase:
         return not self.registry.armed
 
     def is_clean(self) -> bool:
-        beat = self.beat
+        beat = self.fresh
         return (
             beat is not None
-            and self.is_heard()
             and beat.boot == self.record.boot
-            and not self.strangers(beat)
+            and self.is_heard()
+            and not self._strangers(beat)
         )
 
-    def strangers(self, beat: Beat) -> list[str]:
+    def _strangers(self, beat: Beat) -> list[str]:
         """Guests that are defined there and live elsewhere."""
         guests = self.registry.guests
         return [
@@ -187,8 +179,7 @@ class HostCase:
         return record
 
     def know(self, record: HostRecord, _version: int) -> HostRecord:
-        boot = self.beat.boot if self.beat else record.boot
-        return replace(record, boot=boot, ballot=0)
+        return replace(record, boot=self.view.beats[self.name].beat.boot, ballot=0)
 
     def call(self, record: HostRecord, version: int) -> HostRecord:
         return replace(record, ballot=version)

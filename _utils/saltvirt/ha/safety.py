@@ -118,11 +118,11 @@ def fence_proves(outcome: str, attempt: str, current: str) -> bool:
 
 
 def watchdog_proves(
-    promised_s: float | None, now_s: float, pledge: Pledge, boot: int, policy: HaPolicy
+    promised_s: float, now_s: float, pledge: Pledge, boot: int, policy: HaPolicy
 ) -> bool:
     """The watchdog has fired: enough have promised not to acknowledge the host since promised_s,
     the last that any of them knows of it is that it was armed, and the time has passed."""
-    if promised_s is None or pledge.boot != boot or not pledge.armed:
+    if pledge.boot != boot or not pledge.armed:
         return False
     return now_s - promised_s >= policy.must_have_fired_s(pledge.watchdog_s)
 
