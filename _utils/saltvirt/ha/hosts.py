@@ -9,7 +9,7 @@ from saltvirt.ha import safety
 from saltvirt.ha.facts import ArrivedBeat, Beat, Pledge
 from saltvirt.ha.registry import FENCING, IGNORED, SUSPECTED, HostRecord, Registry
 from saltvirt.ha.transitions import HOSTS, Row, by_state, first
-from saltvirt.ha.view import OFF, MasterState, View
+from saltvirt.ha.view import MasterState, View
 
 ROWS = by_state(HOSTS)
 
@@ -50,6 +50,11 @@ class HostCase:
     def pledge(self) -> Pledge:
         """The last that anybody is known to have heard of it."""
         return self.state.kept.pledges.get(self.name, Pledge())
+
+    @property
+    def question(self) -> str:
+        """By which the others were asked to give it up; a fence's attempts begin with it."""
+        return f"{self.registry.term}.{self.record.ballot}"
 
     def _not_hearing(self) -> list[str]:
         """The other hosts that do not hear it, by what they themselves say."""
@@ -124,8 +129,7 @@ class HostCase:
 
     def is_off(self) -> bool:
         seen = self.view.fences.get(self.name)
-        current = f"{self.registry.term}.{self.record.ballot}"
-        return seen is not None and safety.fence_proves(seen.outcome, seen.attempt, current)
+        return seen is not None and safety.fence_proves(seen.outcome, seen.attempt, self.question)
 
     def watchdog_fired(self) -> bool:
         since = self.state.promised_s.get(self.name)
@@ -206,6 +210,6 @@ def no_proof(case: HostCase) -> str:
     seen = case.view.fences.get(case.name)
     if not case.view.fence_levels.get(case.name):
         return "it has no fence, and had no watchdog that was armed"
-    if seen is not None and seen.outcome != OFF:
+    if seen is not None and seen.attempt.rsplit(".", 1)[0] == case.question:
         return f"its fence says {seen.outcome}, and it had no watchdog that was armed"
     return ""

@@ -298,6 +298,8 @@ FENCES = {"fence_levels": {"h1": 1}}
         (promise(), None, {"fence_levels": {"h1": 0, "h2": 1}}, NO_FENCE),
         (promise(), None, FENCES, ""),
         (promise(), None, {**FENCES, "fences": {"h2": FenceSeen("1.4.0", "on")}}, ""),
+        # that it failed before says nothing of this time
+        (promise(), None, {**FENCES, "fences": {"h1": FenceSeen("1.3.0", "on")}}, ""),
         (
             promise(), None, {**FENCES, "fences": {"h1": FenceSeen("1.4.0", "timed out")}},
             "its fence says timed out, and it had no watchdog that was armed",
