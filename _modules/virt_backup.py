@@ -482,10 +482,10 @@ def backup_disk(name, shown, disk, reader=None, **kwargs):
 
     given = dict(kwargs)
     wanted, tools, found = _backup_made(name, shown, given)
+    target = values.text(disk, "disk")
     reading = _backup_reading(reader, found.authority, "shown")
     with _connect(given) as conn, reading as (_, mine):
         one = restore.Restore(conn, wanted, tools, found, mine, True)
-        target = values.text(disk, "disk")
         return overs.one_disk(conn, tools, wanted.name, one, target).to_answer()
 
 

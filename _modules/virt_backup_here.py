@@ -120,12 +120,13 @@ def backup_bring(
     :param name: of the guest that was backed up, or its UUID
     :param folder: of the backups
     :param backup: the backup's name, its number, or ``latest``
-    :param new: name of another guest beside it, with UUID and addresses of its own
+    :param new: name of another guest beside it, with UUID and addresses of its own. Not with
+        ``over`` or ``disk``
     :param over: True: it takes the place of the guest that is here, until ``virt.backup_confirm``
         or ``virt.backup_undo``
     :param stop: with ``over``: power the guest off once the new disks are there
     :param disk: this one alone, by its target: as a file beside the images, which no guest has;
-        with ``over`` in the guest's place for it. Not with ``new``
+        with ``over`` in the guest's place for it
     :param mounted: True where the folder has to be a mount point
     :param test: say which backup it would be, change nothing
     :param kwargs: as for ``virt.backup_restore``
@@ -144,11 +145,10 @@ def backup_bring(
         salt hyper1 virt.backup_bring web1 /srv/backups new=web1-old
     """
     connection.require_binding()
+    disk = None if disk is None else values.text(disk, "disk")
+    ident.refuse_unfit(new, over, stop, disk)
     found = _backup_found(name, folder, str(backup), bool(mounted))
     called = names.guest(found.guest if new is None else str(new))
-    disk = None if disk is None else values.text(disk, "disk")
-    if disk is not None and new is not None:
-        raise errors.InvalidInput("new=NAME is another guest: not with disk")
     if disk is not None:
         ident.refuse_unknown_disk(found, disk)
     if test:

@@ -90,5 +90,5 @@ def test_what_cannot_be(here):
     assert refused(here, "backup_bring", name="web9")
     assert "no disk 'vdz', but vda" in refused(here, "backup_bring", name="web1", disk="vdz")
     words = refused(here, "backup_bring", name="web1", disk="vda", new="web2")
-    assert "not with disk" in words
+    assert "not with over or disk" in words
     assert here.traces() == []

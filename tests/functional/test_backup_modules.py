@@ -185,6 +185,20 @@ def test_a_guest_that_was_made_is_no_failure_whatever_becomes_of_what_was_shown(
     assert made["name"] == "web1" and parts.called[-1] == ("backup_hide", ("PEM",), {})
 
 
+@pytest.mark.parametrize(("given", "why"), [
+    ({"new": "web2", "over": True}, "new=NAME is another guest: not with over or disk"),
+    ({"new": "web2", "disk": "vda"}, "new=NAME is another guest: not with over or disk"),
+    ({"stop": True}, "stop=True is for over=True: nothing else stops a guest"),
+])  # fmt: skip
+def test_what_makes_no_sense_together_is_refused_before_anything_is_shown(
+    virt, parts, kept, given, why
+):
+    for test in (True, False):
+        with pytest.raises(errors.InvalidInput, match=why):
+            virt["virt.backup_bring"]("web1", kept, test=test, **given)
+    assert parts.called == []
+
+
 @pytest.mark.parametrize("verb", ["backup_show", "backup_restore"])
 def test_why_no_guest_was_made_is_said_and_nothing_stays_shown(virt, parts, kept, verb):
     parts.answers |= {verb: errors.OperationFailed("there is no room"),
@@ -231,6 +245,18 @@ def test_a_target_on_whose_backups_nobody_stands(virt, tmp_path):
     assert [*folder.rglob("stands.json")] == []
     with pytest.raises(errors.VirtError, match="not mounted"):
         virt["virt.backup_let_go"](str(folder), "u", IDENT, stand.guest, stand.host, mounted=True)
+
+
+def test_a_disk_that_is_no_text_uses_up_no_key(virt, tmp_path, monkeypatch):
+    readers = str(tmp_path / "readers")
+    monkeypatch.setitem(virt["virt.backup_disk"].__globals__, "_ONCE", readers)
+    reader = virt["virt.backup_reader"](once=True)["authority"]
+    shown = ShownBackup(IDENT, "web1", "hv1", 1, "<domain/>", (), reader).to_answer()
+    for verb in ("backup_disk", "backup_restore"):
+        with pytest.raises(errors.InvalidInput, match="disk"):
+            virt[f"virt.{verb}"]("web1", shown, disk=["vda"], reader=reader)
+    with own_pair.taken(readers, reader, "reader") as pair:
+        assert pair.authority == reader
 
 
 def test_since_when_somebody_stands_on_what_is_shown_is_written_down(virt, tmp_path, monkeypatch):

@@ -55,15 +55,11 @@ class RestoreRequest:
 
     def check(self) -> None:
         """Raises InvalidInput for what makes no sense together."""
-        if self.new and (self.over or self.disk):
-            raise errors.InvalidInput("new=NAME is another guest: not with over or disk")
-        if self.stop and not self.over:
-            raise errors.InvalidInput("stop=True is for over=True: nothing else stops a guest")
+        ident.refuse_unfit(self.new, self.over, self.stop, self.disk)
         if self.missing and (self.over or self.disk):
             raise errors.InvalidInput(
                 "missing=True is for a guest that is gone: not with over or disk"
             )
-
         if self.instant and self.disk and not self.over:
             raise errors.InvalidInput("instant=True is for a guest: a file is read whole")
 

@@ -76,6 +76,18 @@ def refuse_unknown_disk(backup: ListedBackup, disk: str) -> None:
         raise NotFound(f"the backup {backup.ident} has no disk {shown(disk)}, but {known}")
 
 
+def refuse_unfit(new: str | None, over: bool, stop: bool, disk: str | None) -> None:
+    """Raises InvalidInput for what makes no sense together where a guest is made of a backup.
+
+    new: the name of another guest. over: it takes the place of the guest; stop: which is powered
+    off for it. disk: this one alone.
+    """
+    if new and (over or disk):
+        raise InvalidInput("new=NAME is another guest: not with over or disk")
+    if stop and not over:
+        raise InvalidInput("stop=True is for over=True: nothing else stops a guest")
+
+
 def meant(
     listed: Iterable[ListedBackup], name: str, asked: object, several: str = "give one of {}"
 ) -> ListedBackup:
