@@ -197,6 +197,18 @@ def test_of_one_that_cannot_be_shown_no_checkpoint_is_left(runs, asked, conn, fo
     nothing_is_left(folder, conn)
 
 
+def test_where_who_asked_for_it_has_died_nothing_is_left(runs, asked, conn, folder, monkeypatch):
+    """Nobody else knows where it is shown: no backup stands on its checkpoint."""
+    given_to_the_program(monkeypatch, asked)
+    reads, writes = os.pipe()
+    os.close(reads)
+    with contextlib.suppress(BrokenPipeError), open(writes, "w", encoding="ascii") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        assert keeper.main([]) == 1
+    assert runs.isActive() and not is_backed_up(runs) and names(runs) == []
+    nothing_is_left(folder, conn)
+
+
 def test_while_somebody_reads_it_goes_on(served, reader, monkeypatch):
     kept, found = served.keeper, served.serving
     with reading(SimpleNamespace(port=found.port), found.authority, reader):

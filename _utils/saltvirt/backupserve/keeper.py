@@ -84,9 +84,7 @@ class Keeper:
             try:
                 return self._serve(conn, dom, self._begun)
             except BaseException:
-                self.end()
-                with contextlib.suppress(errors.VirtError):  # else the next good one takes it away
-                    self.settle(EndRequest(self._asked.ident, False))
+                self.undo()
                 raise
 
     def _serve(self, conn: libvirt.virConnect, dom: libvirt.virDomain, begun: Begun) -> Serving:
@@ -161,6 +159,13 @@ class Keeper:
                     raise
             time.sleep(_LOOK_S)
 
+    def undo(self) -> None:
+        """Ends what nobody has read; its checkpoint goes, too, at the latest with the next backup
+        that is good. Raises VirtError."""
+        self.end()
+        with contextlib.suppress(errors.VirtError):
+            self.settle(EndRequest(self._asked.ident, False))
+
     def settle(self, told: EndRequest) -> tuple[str, ...]:
         """After a backup that is good, the checkpoints go that nothing needs any more; else the one
         that was made for it. What is left, and why."""
@@ -218,13 +223,14 @@ def main(_words: list[str]) -> int:
                 try:
                     _say({"serving": serving.to_answer()})
                     _keep(keeper, asked, listener)
+                except BrokenPipeError:  # who began it died: nobody else knows where it is shown
+                    keeper.undo()
+                    return 1
                 except BaseException:
                     keeper.end()
                     raise
     except errors.VirtError as exc:
         _say({"error": exc.text})
-        return 1
-    except BrokenPipeError:  # who began it died meanwhile, and nobody else knows where it is shown
         return 1
     except OSError as exc:
         where = f"{exc.filename}: " if exc.filename else ""
