@@ -8,7 +8,7 @@ from functools import cached_property
 from saltvirt.ha import failing, safety
 from saltvirt.ha.facts import RUNNING
 from saltvirt.ha.guest_seen import GuestSeen
-from saltvirt.ha.registry import FENCED, MAINTENANCE, REST, RETURNING, UP, GuestPlace, GuestRecord
+from saltvirt.ha.registry import MAINTENANCE, REST, RETURNING, UP, GuestPlace, GuestRecord
 
 
 class GuestPlacing(GuestSeen):
@@ -24,18 +24,19 @@ class GuestPlacing(GuestSeen):
         )  # fmt: skip
 
     def _is_free(self) -> bool:
-        return safety.may_place(replace(self.record, places=self.places)) and self.registry.armed
+        """It is to get a place, and has none left."""
+        unassigned = not (self.record.host and self.record.run)
+        alone = safety.may_place(replace(self.record, places=self.places))
+        return unassigned and alone and self.registry.armed
 
     @cached_property
     def choice(self) -> str:
         """The host that it gets, or nothing; ``why`` says then why not."""
         record, room = self.record, self.room
         last = self.registry.host(record.last)
-        if record.last and last.state not in (UP, FENCED) and not record.failed:
-            awaited = last.state in (REST, RETURNING) and not record.better
-            if awaited:
-                self.why = f"it waits for {record.last}: {last.why}"
-                return ""
+        if last.state in (REST, RETURNING) and not record.failed and not record.better:
+            self.why = f"it waits for {record.last}: {last.why}"
+            return ""
         ranked, why = room.ranked(self.name, record.failed)
         if not ranked and record.failed:
             ranked, why = room.ranked(self.name)
@@ -47,12 +48,10 @@ class GuestPlacing(GuestSeen):
         return free[0] if free else ""
 
     def has_room(self) -> bool:
-        unassigned = not self.record.host or not self.record.run
-        return unassigned and self._is_free() and bool(self.choice)
+        return self._is_free() and bool(self.choice)
 
     def has_no_room(self) -> bool:
-        unassigned = not self.record.host or not self.record.run
-        return unassigned and self._is_free() and not self.choice
+        return self._is_free() and not self.choice
 
     # what is changed
 
