@@ -2,7 +2,7 @@
 management board, guests that come, go and crash.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from saltvirt.ha import agent, agent_known, agent_view, view
 from saltvirt.ha.facts import (
@@ -26,6 +26,12 @@ BOOT_S, START_S, STOP_S, MIGRATE_S, MIGRATE_PATIENCE_S, HALT_S = 15, 2, 3, 5, 15
 LOOK_S = 1
 # what was cut or healed has its effect after so long
 SETTLES_S = 10
+
+
+def like(beat, before):
+    """The same, with the very objects of the one before where they are equal."""
+    pairs = ((name, getattr(before, name)) for name in (one.name for one in fields(beat)))
+    return replace(beat, **{name: old for name, old in pairs if getattr(beat, name) == old})
 
 
 @dataclass
@@ -179,7 +185,7 @@ class Host(Machine):
                 world.send(self, other, "beat", replace(peers, acks=own))
         # as it comes when what has not changed is not said again
         before, self.told = self.told, beat.to_master()
-        self.told = self.told.like(before) if before else self.told
+        self.told = like(self.told, before) if before else self.told
         for master in world.masters.values():
             world.send(self, master, "beat", self.told)
         if self.wrote_at is None:

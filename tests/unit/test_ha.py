@@ -66,16 +66,6 @@ def test_what_is_passed_over_as_quiet_changes_no_decision(seed, monkeypatch):
     assert any(skipped) and any(hosts)
 
 
-def test_masters_and_peers_are_told_what_they_need_and_no_more():
-    told = facts.Beat(
-        "hv1", 1, 7, guests={"web1": facts.GuestThere(1, "running")}, applied=3,
-        acks={"hv2": facts.Heard(1, 5)}, silent_s={"hv3": 9.0}, pledges={"hv3": facts.Pledge()},
-        promises={"hv3": facts.Promise(1, 1, 1)}, leases={"web1": 2}, registry=Registry(),
-    )  # fmt: skip
-    assert told.to_master() == replace(told, acks={})
-    assert told.to_peers() == facts.Beat("hv1", 1, 7, applied=3, acks=told.acks)
-
-
 def test_who_is_heard_by_all_and_not_asked_about_costs_no_word():
     """And of one that falls silent, or of which the leader asks, all is told that is known."""
     members = ("hv1", "hv2", "hv3")

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 from saltvirt.ha.registry import Registry, Wished
 from saltvirt.wire import Fact, seldom
@@ -137,15 +137,6 @@ class Beat(Fact):
             self, guests={}, silent_s={}, promises={}, pledges={}, leases={}, definitions="",
             wished=Wished(), registry=None,
         )  # fmt: skip
-
-    def like(self, before: Beat) -> Beat:
-        """The same, with the very objects of the one before where they are equal."""
-        pairs = ((one.name, getattr(self, one.name), getattr(before, one.name)) for one in _BEAT)
-        same = {name: old for name, new, old in pairs if new is not old and new == old}
-        return replace(self, **same)
-
-
-_BEAT = fields(Beat)
 
 
 def digest(digests: Mapping[str, str]) -> str:
