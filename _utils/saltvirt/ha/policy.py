@@ -45,8 +45,8 @@ class HaPolicy:
 
     @property
     def drift(self) -> float:
-        """So much longer or shorter may a time be by another clock, of two that both drift."""
-        return (1 + self.clock_drift) ** 2
+        """So much longer may a time be by a clock that is fast than by one that is slow."""
+        return (1 + self.clock_drift) / (1 - self.clock_drift)
 
     def must_have_fired_s(self, watchdog_s: float) -> float:
         """So long after the last beat that can have been acknowledged the watchdog has fired.

@@ -149,8 +149,8 @@ def _can_be_kept(policy: HaPolicy) -> None:
     """Raises InvalidInput for times by which one lost word would be taken for a death."""
     if policy.beat_s < 0.1:
         raise settings.wrong("ha:beat_s", policy.beat_s, "0.1 or more")
-    if not policy.clock_drift < 1:
-        raise settings.wrong("ha:clock_drift", policy.clock_drift, "less than 1")
+    if not policy.clock_drift < 0.5:
+        raise settings.wrong("ha:clock_drift", policy.clock_drift, "less than 0.5")
     for key in ("suspect_s", "feed_lease_s", "lead_lease_s"):
         if getattr(policy, key) < 3 * policy.beat_s:
             raise settings.wrong(f"ha:{key}", getattr(policy, key), "three times beat_s or more")
