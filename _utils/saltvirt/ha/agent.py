@@ -81,20 +81,18 @@ def _listen(state: AgentState, view: AgentView) -> None:
     for source in (view.beats, view.stored):
         for host, arrived in source.items():
             beat = arrived.beat
-            if not safety.may_acknowledge(state.kept.promises.get(host), beat.boot):
-                continue
-            known = acks.get(host)
-            if known is None or (known.boot, known.seq) < (beat.boot, beat.seq):
-                acks[host] = Heard(beat.boot, beat.seq)
-                pledges[host] = _newer(pledges.get(host), beat.pledge)
+            if safety.may_acknowledge(state.kept.promises.get(host), beat.boot):
+                heard = Heard(beat.boot, beat.seq)
+                acks[host] = max(acks.get(host, heard), heard, key=_order)
+                pledges[host] = max(pledges.get(host, beat.pledge), beat.pledge, key=_order)
     for host, arrived in view.beats.items():
         heard_s[host] = max(arrived.at_s, heard_s.get(host, arrived.at_s))
     state.acks, state.heard_s = acks, heard_s
     state.kept = replace(state.kept, pledges=pledges)
 
 
-def _newer(one: Pledge | None, other: Pledge) -> Pledge:
-    return other if one is None or (one.boot, one.seq) < (other.boot, other.seq) else one
+def _order(said: Heard | Pledge) -> tuple[int, int]:
+    return said.boot, said.seq
 
 
 def _follow(state: AgentState, view: AgentView, now_s: float, policy: HaPolicy) -> None:
@@ -102,14 +100,12 @@ def _follow(state: AgentState, view: AgentView, now_s: float, policy: HaPolicy) 
     for arrived in view.calls.values():
         call, kept = arrived.call, state.kept
         granted_s = now_s - state.granted_s
-        if (call.term, call.seq) <= (kept.term, kept.claim) and call.master == kept.leader:
-            continue
-        if not call.asks:
-            continue
-        if not safety.may_grant(call, kept.term, kept.leader):
+        if not call.asks or not safety.may_grant(call, kept.term, kept.leader):
             continue
         if not safety.lead_is_over(call, kept.leader, granted_s, policy):
             continue
+        if call.term == kept.term and call.seq <= kept.claim:
+            continue  # it was answered before
         kept = replace(kept, term=call.term, leader=call.master, claim=call.seq)
         state.kept, state.granted_s = kept, now_s
         if call.leading:
@@ -131,29 +127,24 @@ def _obey(state: AgentState, call: Call, now_s: float, policy: HaPolicy) -> Kept
 
 def _keep(kept: Kept, call: Call) -> Kept:
     """The registry: what comes is kept; what enough keep is acted by."""
-    pending = kept.pending
-    if call.registry is not None and call.registry.stamp > pending.stamp:
-        pending = call.registry
-    acted = kept.registry
-    for one in (kept.pending, pending):
-        if one.term == call.term and acted.version < one.version <= call.committed:
-            acted = one
+    pending = max(kept.pending, call.registry or kept.pending, key=lambda one: one.stamp)
+    sure = [
+        one
+        for one in (kept.pending, pending)
+        if one.term == call.term and one.version <= call.committed
+    ]
+    acted = max([kept.registry, *sure], key=lambda one: one.version)
     return replace(kept, pending=pending, registry=acted)
 
 
 def _lease(state: AgentState, view: AgentView) -> None:
     """When the last beat was sent that the master or enough peers have acknowledged."""
-    found = [state.lease_from_s] if state.lease_from_s is not None else []
-    for arrived in view.calls.values():
-        at_s = _acked_s(state, arrived.call.acks)
-        found += [at_s] if at_s is not None else []
+    masters = [_acked_s(state, arrived.call.acks) for arrived in view.calls.values()]
     members = state.kept.registry.members
     peers = sorted((at for at in _peers_acked_s(state, view) if at is not None), reverse=True)
-    for count, at_s in enumerate(peers, 1):
-        if safety.enough_acknowledge(count, members):
-            found.append(at_s)
-            break
-    state.lease_from_s = max(found, default=None)
+    enough = [at for count, at in enumerate(peers, 1) if safety.enough_acknowledge(count, members)]
+    found = (state.lease_from_s, *masters, *enough)
+    state.lease_from_s = max((at for at in found if at is not None), default=None)
 
 
 def _acked_s(state: AgentState, acks: dict[str, Heard]) -> float | None:
