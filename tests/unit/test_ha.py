@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.ha import agent, agent_view, decide, facts, quiet, registry, view
+from saltvirt.ha import decide, facts, quiet, registry, view
 from saltvirt.ha.guests import GuestCase
 from saltvirt.ha.place import Room
-from saltvirt.ha.policy import HaPolicy
 from saltvirt.ha.registry import HostRecord, Registry
 from saltvirt.placement import facts as placement_facts
 from tests.ha import mutants, random, simulate
@@ -64,25 +63,6 @@ def test_what_is_passed_over_as_quiet_changes_no_decision(seed, monkeypatch):
     monkeypatch.setattr(decide, "decide", both)
     assert random.failures(random.draw(seed)) == []
     assert any(skipped) and any(hosts)
-
-
-def test_who_is_heard_by_all_and_not_asked_about_costs_no_word():
-    """And of one that falls silent, or of which the leader asks, all is told that is known."""
-    members = ("hv1", "hv2", "hv3")
-    state = agent_view.begun("hv1", 1, agent_view.Kept(registry=Registry(members=members)), 0)
-    peers = {name: facts.ArrivedBeat(facts.Beat(name, 1, 1), 100) for name in ("hv2", "hv3")}
-    policy = HaPolicy()
-    taken = agent.step(state, agent_view.AgentView(beats=peers), 100, policy)
-    assert (taken.beat.silent_s, taken.beat.pledges) == ({}, {})
-    assert set(taken.beat.acks) == {"hv2", "hv3"}
-    later = agent.step(taken.state, agent_view.AgentView(beats={"hv2": replace(peers["hv2"],
-        at_s=106)}), 106, policy)  # fmt: skip
-    assert later.beat.silent_s == {"hv3": 6}
-    assert later.beat.pledges == {"hv3": facts.Pledge(1, 1)}
-    doubted = Registry(members=members, hosts={"hv2": HostRecord("suspected", boot=1)})
-    kept = replace(taken.state.kept, pending=doubted)
-    asked = agent.step(replace(taken.state, kept=kept), agent_view.AgentView(), 101, policy)
-    assert asked.beat.pledges == {"hv2": facts.Pledge(1, 1)}
 
 
 def test_a_master_that_knows_no_hosts_room_yet_places_nothing_and_says_so():
