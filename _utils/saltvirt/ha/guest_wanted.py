@@ -75,8 +75,9 @@ class GuestAsked(GuestSeen):
 
     def halt(self, record: GuestRecord) -> GuestRecord:
         return replace(
-            record, run=False, gentle=True, target="", places=self.places, epoch=unused(record)
-        )
+            record, run=False, gentle=True, target="", places=self.places, epoch=unused(record),
+            taker="", better="",
+        )  # fmt: skip
 
     def resume(self, record: GuestRecord) -> GuestRecord:
         return replace(

@@ -160,6 +160,15 @@ def test_one_that_is_to_be_down_is_shut_down_where_it_is(of, hosts, changes):
     assert case.changed(case.next(), 9) == replace(of, state=STOPPED, why=why, changed=9, **after)
 
 
+@pytest.mark.parametrize("asked", [{"taker": "h2"}, {"better": "h2"}])
+def test_no_host_holds_one_that_is_to_be_down_for_its_lease(asked):
+    """Whoever is asked for it, or has it, has a QEMU of the guest there that stands still."""
+    of = made.record(state="blocked", **asked)
+    case = made.case(of, wanted=made.wanted(wanted=view.STOPPED))
+    after = case.changed(case.next(), 9)
+    assert (after.taker, after.better) == ("", "")
+
+
 @pytest.mark.parametrize("hosts, places", [
     ({}, (GuestPlace("h1", 1), GuestPlace("h2", 1))), (H2_GONE, (GuestPlace("h1", 1),)),
 ])  # fmt: skip
