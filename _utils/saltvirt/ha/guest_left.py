@@ -15,7 +15,7 @@ class GuestLeft(GuestSeen):
 
     def has_lost_its_host(self) -> bool:
         """Its place is over, or that of one that it left."""
-        if self.record.target and self._is_coming():
+        if self._is_coming():
             return False
         return self.places != self.record.places and not (self.record.run and self.is_held)
 
@@ -34,12 +34,9 @@ class GuestLeft(GuestSeen):
 
     def is_left(self) -> bool:
         """Not one on its way: it is gone here before its target says that it runs there."""
-        record, beat = self.record, self._leaving()
-        if not record.run or record.target or beat is None:
+        record, beat, there = self.record, self._leaving(), self.there
+        if not record.run or record.target or beat is None or not self.registry.armed:
             return False
-        if not self.registry.armed:
-            return False
-        there = beat.guests.get(self.name)
         moves = beat.live and there is not None and there.state == RUNNING and beat.phase != OVER
         return not moves
 
@@ -68,17 +65,16 @@ class GuestLeft(GuestSeen):
     # what is changed
 
     def leave(self, record: GuestRecord) -> GuestRecord:
-        if self.has_lease() and record.taker:
+        if self.has_lease():
             return replace(record, host="", run=False, places=(), better=record.taker, taker="")
-        gone = not self.is_held
         return replace(
             record,
             places=self.places,
-            host="" if gone else record.host,
+            host=record.host if self.is_held else "",
             last=record.host or record.last,
-            run=record.run and not gone,
-            target="" if gone else record.target,
-            epoch=unused(record) if gone else record.epoch,
+            run=False,
+            target="",
+            epoch=unused(record),
             taker="",
         )
 
@@ -89,7 +85,7 @@ class GuestLeft(GuestSeen):
             run=False,
             target="",
             gentle=gentle,
-            last=record.host or record.last,
+            last=record.host,
             epoch=unused(record),
         )
 

@@ -36,7 +36,7 @@ class GuestMoving(GuestFailing):
     def is_lost_between(self) -> bool:
         """It left one host and did not come to the other."""
         record, there = self.record, self.there
-        if not record.target or self.here is None or (there and there.state in ALIVE):
+        if self.here is None or (there and there.state in ALIVE):
             return False
         beat = self.beat(record.target, record.target_boot)
         known = beat is not None or self.lost_its_target()
@@ -67,36 +67,45 @@ class GuestMoving(GuestFailing):
     def _is_well(self) -> bool:
         """It runs where it is to, and nothing is under way."""
         record, there = self.record, self.there
-        if record.target or there is None or there.state != RUNNING or not record.run:
-            return False
-        return there.epoch == record.epoch and len(record.places) <= 1
+        alone = record.run and not record.target and len(record.places) <= 1
+        runs = there is not None and there.state == RUNNING and there.epoch == record.epoch
+        return alone and runs
 
     def _has_waited(self, most_s: float) -> bool:
         """Since its last migration failed: the longer, the more did one after the other."""
         record = self.record
         if not record.turned:
             return True
-        epoch, since_s = self.state.ran_s.get(self.name, (0, self.now_s))
+        ran = self.state.ran_s.get(self.name)
         wait_s = min(WAIT_S * 2 ** min(record.turned - 1, _DOUBLED), most_s)
-        return epoch == record.epoch and self.now_s - since_s >= wait_s
+        return ran is not None and ran[0] == record.epoch and self.now_s - ran[1] >= wait_s
 
     def _better(self) -> str:
         """A host that it likes better than its own, which is well."""
         record = self.record
         if self.host.state != UP or record.failed or not self._has_waited(WAIT_MOST_S):
             return ""
+        home, liked = self._home(), self._liked()
+        if not (home or liked):
+            return ""
         shut = [one.host for one in record.refused
                 if one.boot == self.registry.host(one.host).boot]  # fmt: skip
-        ranks = [rule for rule in self.view.rules if rule.hosts and self.name in rule.guests]
-        own = self.room.rank(self.name, record.host)
-        if record.home and record.home != record.host and self.room.usable(record.home) == "":
-            at_home = self.room.rank(self.name, record.home) >= own
-            if at_home and record.home in self.room.ranked(self.name, shut)[0]:
-                return record.home
-        if not any(rank > own for rule in ranks for rank in rule.hosts.values()):
-            return ""
-        best = next(iter(self.room.ranked(self.name, shut)[0]), "")
-        return best if best and self.room.rank(self.name, best) > own else ""
+        ranked, _ = self.room.ranked(self.name, shut)
+        if home in ranked:
+            return home
+        return ranked[0] if ranked and ranked[0] in liked else ""
+
+    def _home(self) -> str:
+        """The host that it left for what was planned, if it likes its own no better."""
+        home, host, rank = self.record.home, self.record.host, self.room.rank
+        takes = home != host and self.room.usable(home) == ""
+        return home if takes and rank(self.name, home) >= rank(self.name, host) else ""
+
+    def _liked(self) -> set[str]:
+        """The hosts that it likes better than its own."""
+        own = self.room.rank(self.name, self.record.host)
+        rules = [rule for rule in self.view.rules if self.name in rule.guests]
+        return {host for rule in rules for host, rank in rule.hosts.items() if rank > own}
 
     def is_to_migrate(self) -> bool:
         return bool(self.goal) and self.registry.armed
@@ -134,7 +143,8 @@ class GuestMoving(GuestFailing):
         wish = self.view.wishes.get(self.name)
         return replace(
             record, target="", target_boot=0, epoch=record.epoch + 2, places=self.places,
-            wish=wish.number if wish else record.wish, turned=record.turned + 1,
+            wish=wish.number if wish else record.wish,
+            turned=record.turned + 1,
         )  # fmt: skip
 
     def relocate_to(self, record: GuestRecord) -> GuestRecord:
@@ -158,7 +168,7 @@ class GuestMoving(GuestFailing):
 
     def send(self, record: GuestRecord) -> GuestRecord:
         boot = self.registry.host(self.goal).boot
-        planned = self.host.state == MAINTENANCE or self._leaving()
+        planned = self.host.state == MAINTENANCE or self._leaving() is not None
         self.room.take(self.name, self.goal, starts=False)
         return replace(
             record, target=self.goal, target_boot=boot,
