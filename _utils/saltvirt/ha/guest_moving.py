@@ -7,7 +7,7 @@ from functools import cached_property
 
 from saltvirt.ha.facts import ALIVE, RUNNING
 from saltvirt.ha.guest_failing import GuestFailing
-from saltvirt.ha.registry import MAINTENANCE, PLACED, UP, GuestPlace, GuestRecord
+from saltvirt.ha.registry import MAINTENANCE, UP, GuestPlace, GuestRecord
 from saltvirt.ha.view import MIGRATE, RELOCATE, RESTART
 
 # after a migration that failed so long, then twice as long, up to the most of each kind
@@ -46,8 +46,14 @@ class GuestMoving(GuestFailing):
         target = GuestPlace(self.record.target, self.record.target_boot)
         return bool(self.record.target) and target not in self.places
 
+    def is_where_wished(self) -> bool:
+        """It came there by another way."""
+        record, wish = self.record, self.view.wishes.get(self.name)
+        new = wish is not None and wish.number > record.wish and wish.host == record.host
+        return new and not record.target
+
     def is_to_relocate(self) -> bool:
-        return bool(self._wish(RELOCATE)) and not self.record.target
+        return bool(self._wish(RELOCATE)) and not self.record.target and self.registry.armed
 
     @cached_property
     def goal(self) -> str:
@@ -56,8 +62,8 @@ class GuestMoving(GuestFailing):
         if not self._is_well():
             return ""
         wish = self._wish(MIGRATE)
-        if wish and wish != record.host:
-            return wish if wish in self.room.ranked(self.name)[0] else ""
+        if wish and wish in self.room.ranked(self.name)[0]:
+            return wish
         leaving = self._leaving()
         if host.state == MAINTENANCE or (leaving and leaving.live):
             waited = self._has_waited(WAIT_PLANNED_S)
@@ -141,16 +147,18 @@ class GuestMoving(GuestFailing):
 
     def turn_back(self, record: GuestRecord) -> GuestRecord:
         wish = self.view.wishes.get(self.name)
+        goal = MIGRATE, record.target
         return replace(
             record, target="", target_boot=0, epoch=record.epoch + 2, places=self.places,
-            wish=wish.number if wish else record.wish,
+            wish=wish.number if wish and (wish.kind, wish.host) == goal else record.wish,
             turned=record.turned + 1,
         )  # fmt: skip
 
+    def wished(self, record: GuestRecord) -> GuestRecord:
+        return replace(record, wish=self.view.wishes[self.name].number)
+
     def relocate_to(self, record: GuestRecord) -> GuestRecord:
         wish = self.view.wishes[self.name]
-        if wish.host == record.host:
-            return replace(record, state=PLACED, wish=wish.number)
         return self._let_go(replace(record, better=wish.host, wish=wish.number), gentle=True)
 
     def restart_there(self, record: GuestRecord) -> GuestRecord:

@@ -168,6 +168,7 @@ GUESTS = (
         Row(state, "has_no_storage", RECOVERING, "its host lost its storage", "pull")
         for state in (PLACED, RECOVERING)
     ),
+    Row(PLACED, "is_where_wished", PLACED, "it is where a person wants it", "wished"),
     Row(PLACED, "is_to_relocate", RECOVERING, "a person wants it elsewhere", "relocate_to"),
     Row(PLACED, "is_to_migrate", PLACED, "it is better elsewhere", "send"),
     Row(PLACED, "is_to_restart_there", RECOVERING, "it goes to a better host by a stop and a start",
