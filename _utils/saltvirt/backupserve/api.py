@@ -79,8 +79,9 @@ def end(conn: libvirt.virConnect, guest: str, told: EndRequest) -> ServingEnded:
     try:
         said = _spoken(guest, told)
     except OSError as exc:
-        heard = isinstance(exc, (BrokenPipeError, ConnectionResetError))
-        died = clean(conn, guest) == told.ident or heard
+        begun = clean(conn, guest)
+        # it leaves no socket where it was not killed
+        died = begun == told.ident if begun else isinstance(exc, ConnectionError)
         why = "the process that kept them served died" if died else None
         return ServingEnded(why=_why_ended(guest, told.ident) or why)
     if "error" in said:
