@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import ssl
+import termios
 import time
 from typing import Any
 
@@ -70,11 +71,13 @@ def _attached(
         with terminal.raw(own) as came:
             _tell(own, greeting)
             how = terminal.attach(line, own, mark, came)
-        return how, "the terminal has gone" if how == terminal.TERMINAL_ENDED else None
+    except termios.error:
+        how = terminal.TERMINAL_ENDED
     except terminal.Ended as exc:
         return None, f"ended by {exc}"
     except OSError as exc:
         return None, f"the hypervisor is not reached any more: {exc.strerror or exc}"
+    return how, "the terminal has gone" if how == terminal.TERMINAL_ENDED else None
 
 
 def _ended(fleet: Fleet, found: Way) -> str:

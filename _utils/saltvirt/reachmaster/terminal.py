@@ -79,7 +79,8 @@ class Ended(Exception):
 @contextlib.contextmanager
 def raw(terminal: Terminal) -> Iterator[int]:
     """The terminal hands on each key; a descriptor from which a byte is read for each signal that
-    should end it. At the end it is as it was, and what was typed and not read is thrown away."""
+    should end it. At the end it is as it was, and what was typed and not read is thrown away.
+    Raises termios.error: it has gone."""
     before = termios.tcgetattr(terminal.typed)
     with _signals() as came:
         try:
@@ -148,12 +149,21 @@ class _Session:
             ready, writable, _ = select.select(reading, writing, [])
             if self._came in ready:
                 raise Ended(os.read(self._came, 1)[0])
-            if self._terminal.shown in writable:
-                self._shown = self._shown[os.write(self._terminal.shown, self._shown[:4096]) :]
+            if self._terminal.shown in writable and not self._display():
+                return TERMINAL_ENDED
             if self._terminal.typed in ready:
                 how = self._type()
                 if how:
                     return how
+
+    def _display(self) -> bool:
+        """Shows what the terminal takes; is it still there?"""
+        try:
+            shown = os.write(self._terminal.shown, self._shown[:4096])
+        except OSError:
+            return False
+        self._shown = self._shown[shown:]
+        return True
 
     def _type(self) -> str | None:
         """Takes what was typed; how it ended, if it did."""
@@ -185,9 +195,6 @@ class _Session:
         if self._shown:
             return 0
         with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            try:
-                self._shown = self._line.recv(_CHUNK_BYTES)
-            except ssl.SSLEOFError:
-                return None
+            self._shown = self._line.recv(_CHUNK_BYTES)
             return len(self._shown) or None
         return 0
