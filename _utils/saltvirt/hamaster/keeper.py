@@ -149,7 +149,7 @@ class HaKeeper:
         engine, several = seen.look(self._opts), len(self._config.masters) > 1
         if engine.registry.armed or (several and not engine.seen.leading):
             return ""
-        return "high availability is disarmed: salt-run virt.ha_arm"
+        return seen.DISARMED
 
     def forget(self, fleet: Fleet, name: str) -> None:
         """See Keeper."""

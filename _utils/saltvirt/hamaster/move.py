@@ -87,6 +87,9 @@ class Move:
         if there.state != UP:
             with reasons:
                 raise errors.OperationFailed(f"{self.host} is {there.state}: {there.why}")
+        if engine.seen.leading and not engine.registry.armed:
+            with reasons:
+                raise errors.OperationFailed(seen.DISARMED)
         return record.host if record else ""
 
     def _wished(self, wishes: Wishes) -> Wishes:

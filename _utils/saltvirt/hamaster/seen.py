@@ -15,6 +15,7 @@ from saltvirt.wire import Fact, seldom, untold
 
 # the engine writes it more often than that, or it hangs
 STALE_S = 15
+DISARMED = "high availability is disarmed: salt-run virt.ha_arm"
 
 
 @dataclass(frozen=True)

@@ -302,10 +302,11 @@ def test_one_that_is_ignored_or_taken_back_is_anybodys(cloud, how):
 # -- ha_move ---------------------------------------------------------------------------------------
 
 
-def placed(cloud, host="hv000", **more):
+def placed(cloud, host="hv000", armed=True, leading=True, **more):
     hosts = {name: HostRecord("up", boot=1) for name in cloud.names}
     record = GuestRecord("placed", host=host, places=(GuestPlace(host, 1),), **more)
-    write_engine(cloud, Registry(1, 3, hosts=hosts, guests={"web1": record}))
+    known = Registry(1, 3, armed=armed, hosts=hosts, guests={"web1": record})
+    write_engine(cloud, known, leading=leading)
 
 
 def test_the_engine_moves_it_and_the_wish_has_an_end(cloud, engine):
@@ -371,6 +372,24 @@ def test_what_cannot_be_moved_now_is_said(cloud, engine):
     for name, host in (("web1", "hv001"), ("web2", "hv9")):
         with pytest.raises(errors.NotFound):
             Move(cloud, name, host).run()
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_while_all_is_disarmed_nothing_moves(cloud, engine, live):
+    """And nobody waits for it."""
+    enable(cloud, "web1").run()
+    placed(cloud, armed=False)
+    why = "high availability is disarmed: salt-run virt.ha_arm"
+    assert Move(cloud, "web1", "hv001", live).check().reasons == (why,)
+    with pytest.raises(errors.OperationFailed, match=why):
+        Move(cloud, "web1", "hv001", live).run()
+    assert wishes(cloud).wishes == {}
+
+
+def test_what_a_master_that_does_not_lead_knows_of_it_may_be_old(cloud, engine):
+    enable(cloud, "web1").run()
+    placed(cloud, armed=False, leading=False)
+    assert Move(cloud, "web1", "hv001").check().changes
 
 
 def test_without_the_engine_nothing_moves(cloud):
