@@ -1,0 +1,118 @@
+"""How several masters agree on what persons want: which text goes around, who is asked for it,
+what becomes of a file that knew less."""
+
+from dataclasses import replace
+
+import pytest
+
+from saltvirt.ha import wished
+from saltvirt.ha.registry import Wished
+from tests.unit.ha import made
+
+KNOWN = Wished(term=2, version=4, text="known")
+A, B, C = (wished.digest(text) for text in "abc")
+
+
+def test_equal_texts_alone_have_one_digest():
+    assert wished.digest("a") == A != B
+
+
+# what a leader offers
+
+
+@pytest.mark.parametrize(
+    "own, is_offered",
+    [
+        (None, False),
+        (Wished(), False),
+        (Wished(2, 4, "known"), False),
+        (Wished(9, 9, "known"), False),
+        (Wished(2, 4, "mine"), True),  # made upon what was agreed on
+        (Wished(2, 5, "mine"), True),
+        (Wished(3, 0, "mine"), True),
+        (Wished(2, 3, "mine"), False),
+        (Wished(1, 9, "mine"), False),
+        (Wished(2, 4, ""), False),
+    ],
+)
+def test_a_master_offers_its_own_where_nothing_was_agreed_on_since(own, is_offered):
+    before = made.registry(term=3, wished=KNOWN)
+    after = wished.offered(before, own, 6)
+    if is_offered:
+        assert after == replace(before, wished=Wished(3, 6, "mine"))
+    else:
+        assert after is before
+
+
+@pytest.mark.parametrize(
+    "own, known, blind",
+    [
+        (None, "", False),
+        (Wished(), "", True),
+        (Wished(), "known", False),
+        (Wished(text="mine"), "", False),
+        (Wished(text="mine"), "known", False),
+    ],
+)
+def test_a_master_is_blind_where_there_are_others_and_it_knows_of_no_wish(own, known, blind):
+    assert wished.is_blind(made.registry(wished=Wished(text=known)), own) is blind
+
+
+# who is asked
+
+
+def asked(own, leading_s=None, **told):
+    """told: host to (its Wished, when it was heard)."""
+    beats = {host: made.beat(host, at_s, wished=one) for host, (one, at_s) in told.items()}
+    view = made.seen(wished=own)
+    return wished.to_ask(made.master(leading_s=leading_s), replace(view, beats=beats))
+
+
+@pytest.mark.parametrize(
+    "own, host",
+    [
+        (Wished(1, 1), "h2"), (Wished(2, 3, "known"), "h2"), (KNOWN, ""), (Wished(2, 5), ""),
+        (Wished(3, 0), ""), (None, ""),
+    ],
+)  # fmt: skip
+def test_a_host_is_asked_that_acts_by_what_was_agreed_on_later(own, host):
+    assert asked(own, h1=(Wished(1, 9), 999), h2=(KNOWN, 900)) == host
+
+
+def test_of_two_hosts_that_know_it_the_one_that_was_heard_last_is_asked():
+    assert asked(Wished(), h1=(KNOWN, 998), h2=(KNOWN, 999), h3=(KNOWN, 997)) == "h2"
+
+
+def test_nobody_is_asked_by_who_leads_or_hears_nobody():
+    assert asked(Wished(), leading_s=0, h1=(KNOWN, 999)) == ""
+    assert asked(Wished()) == ""
+
+
+# what becomes of the file
+
+
+OWN = Wished(2, 4, "b")
+
+
+@pytest.mark.parametrize(
+    "own, offers, news, told",
+    [
+        # nothing was agreed on, or what the file was made upon knew more
+        (OWN, (B,), Wished(3, 1, ""), (OWN, (B,), False)),
+        (OWN, (B,), Wished(2, 3, "x"), (OWN, (B,), False)),
+        # the file's own text was agreed on
+        (OWN, (A, B), Wished(3, 1, "b"), (Wished(3, 1, "b"), (), False)),
+        (OWN, (A, B), Wished(2, 4, "b"), (Wished(2, 4, "b"), (), False)),
+        (OWN, (C,), Wished(3, 1, "b"), (Wished(3, 1, "b"), (), False)),  # offers are lost
+        # an earlier one of its texts was: what came after it is still to be agreed on
+        (OWN, (A, B), Wished(3, 1, "a"), (Wished(3, 1, "b"), (B,), False)),
+        (OWN, (C, A, B), Wished(3, 1, "c"), (Wished(3, 1, "b"), (A, B), False)),
+        # what it was made upon, once more: its own stays on offer
+        (OWN, (B,), Wished(2, 4, "x"), (OWN, (B,), False)),
+        # another's came first: the file is that, and who wished otherwise is told
+        (OWN, (B,), Wished(2, 5, "x"), (Wished(2, 5, "x"), (), True)),
+        (OWN, (), Wished(2, 5, "x"), (Wished(2, 5, "x"), (), False)),
+    ],
+)
+def test_a_file_follows_what_was_agreed_on_and_keeps_what_is_not_yet(own, offers, news, told):
+    assert wished.learned(own, offers, news) == told
