@@ -78,7 +78,7 @@ def worst(view: View, registry: Registry, now_s: float) -> list[tuple[str, ...]]
     count = min(view.policy.reserve, len(up))
     if not count:
         return []
-    if count == 1 or comb(len(up), count) <= MOST_SETS:
+    if comb(len(up), count) <= MOST_SETS:
         return [*combinations(up, count)]
     room = Room(view, registry, now_s)
 
@@ -158,12 +158,15 @@ class Reserve:
                 rooms[host] = replace(rooms[host], guests=(*rooms[host].guests, *more))
         view, full = replace(self._view, rooms=rooms), {one for one in numbers if numbers[one]}
         now = Room(view, self._registry, self._now_s, self._now)
-        for hosts, one in self._lost.items():
-            if full & set(one.moved.values()):
-                lost = lose(view, self._registry, hosts, self._now_s, self._waiting, now)
-                if len(lost.unplaced) > len(one.unplaced):
-                    return False
-        return True
+
+        def after(hosts: tuple[str, ...]) -> Lost:
+            return lose(view, self._registry, hosts, self._now_s, self._waiting, now)
+
+        return all(
+            len(after(hosts).unplaced) <= len(one.unplaced)
+            for hosts, one in self._lost.items()
+            if full & set(one.moved.values())
+        )
 
     def take(
         self,
@@ -223,4 +226,4 @@ def _without(host: Host, guest: str) -> Host:
 
 
 def _placed(host: str) -> GuestRecord:
-    return GuestRecord(host=host, run=True, places=(GuestPlace(host, 0),))
+    return GuestRecord(host=host, places=(GuestPlace(host, 0),))
