@@ -65,13 +65,6 @@ def test_what_is_passed_over_as_quiet_changes_no_decision(seed, monkeypatch):
     assert any(skipped) and any(hosts)
 
 
-def test_a_master_that_knows_no_hosts_room_yet_places_nothing_and_says_so():
-    wanted = {"web1": view.GuestWanted("web1", "hv1")}
-    known = Registry(members=("hv1",), hosts={"hv1": HostRecord("up", boot=1)})
-    room = Room(view.View(("m",), ("hv1",), {}, guests=wanted), known, 0)
-    assert room.ranked("web1") == ([], "hv1: up")
-
-
 def test_the_same_seed_draws_the_same_cloud():
     assert random.draw(7) == random.draw(7) != random.draw(8)
 

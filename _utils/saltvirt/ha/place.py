@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from saltvirt.ha.facts import ALIVE
+from saltvirt.ha.facts import ALIVE, WORKING
 from saltvirt.ha.registry import MAINTENANCE, RECOVERING, UP, GuestRecord, Registry
 from saltvirt.ha.view import APART, TOGETHER, GuestRule, GuestWanted
 from saltvirt.placement import choose, facts
@@ -65,16 +65,16 @@ class Room:
         record, arrived = self.registry.host(name), self.view.beats.get(name)
         if record.state == MAINTENANCE:
             return "in maintenance"
-        if record.state != UP or arrived is None or name not in self.view.rooms:
+        if record.state != UP:
             return record.state
-        beat = arrived.beat
-        if beat.boot != record.boot or beat.phase != "working":
-            return "it shuts down"
-        if self.now_s - arrived.at_s >= self.view.policy.suspect_s:
+        if arrived is None or self.now_s - arrived.at_s >= self.view.policy.suspect_s:
             return "silent"
+        beat = arrived.beat
+        if beat.boot != record.boot or beat.phase != WORKING:
+            return "it shuts down"
         if (beat.storage_silent_s or 0) >= self.view.policy.storage_lost_s / 2:
             return "does not reach its storage"
-        return ""
+        return "" if name in self.view.rooms else "its room is not known yet"
 
     def ranked(self, name: str, but: Collection[str] = ()) -> tuple[list[str], str]:
         """(hosts for the guest, best first; why those that fell did). but: hosts not taken."""
@@ -82,14 +82,14 @@ class Room:
         why = {host: self.usable(host) for host in self.view.members}
         why |= dict.fromkeys(but, "it failed there")
         why |= {host: reason for host in why if (reason := self.against(name, host))}
-        open_to = [self.hosts[host] for host in why if not why[host] and host in self.hosts]
+        open_to = [self.hosts[host] for host in why if not why[host]]
         said = [f"{host}: {reason}" for host, reason in sorted(why.items()) if reason]
-        if not self.hosts:  # a master that has just begun
-            return [], "; ".join(said) or "no host's room is known yet"
+        if not open_to:
+            return [], "; ".join(said)
         request = facts.of_guest(_size(wanted), next(iter(self.hosts.values())))
         able = [self._without(host, name) for host in open_to]
         found = self._choices.choose(able, self._with_friends(name, request))
-        if not found.ranked and found.rejected:  # the others of a strict group may go by themselves
+        if not found.ranked:  # the others of a strict group may go by themselves
             found = self._choices.choose(able, request)
         order = {one.host: place for place, one in enumerate(found.ranked)}
         ranked = sorted(order, key=lambda host: (*self._worse(name, host), order[host]))
