@@ -36,7 +36,7 @@ class Room:
         for name, record in self.registry.guests.items():
             for host in _hosts_of(record):
                 self.at.setdefault(host, set()).add(name)
-            if record.host and record.run and record.state == RECOVERING:
+            if record.run and record.state == RECOVERING:
                 self.starting[record.host] = self.starting.get(record.host, 0) + 1
             elif record.left and not record.host:
                 self.coming[record.better] = self.coming.get(record.better, 0) + 1
@@ -149,9 +149,8 @@ class Room:
         """The host lost the lease of the guest's disks, lives, and has not killed it yet."""
         arrived, record = self.view.beats.get(host), self.registry.guests.get(name)
         there = arrived.beat.guests.get(name) if arrived else None
-        if there is None or record is None or there.state not in ALIVE:
-            return False
-        return host not in _hosts_of(record)
+        alive = there is not None and there.state in ALIVE
+        return alive and record is not None and host not in _hosts_of(record)
 
     def rank(self, name: str, host: str) -> int:
         """What the rules of hosts say: the higher, the better; 0 for those that none names."""
@@ -159,10 +158,7 @@ class Room:
 
     def _worse(self, name: str, host: str) -> tuple[int, int, int]:
         apart = sum(self._with(rule, name, host) for rule in self._rules(name, APART))
-        away = sum(
-            self._placed_elsewhere(rule, name, host) and not self._with(rule, name, host)
-            for rule in self._rules(name, TOGETHER)
-        )
+        away = sum(not self._with(rule, name, host) for rule in self._rules(name, TOGETHER))
         last = self.registry.guests[name].last if name in self.registry.guests else ""
         return -self.rank(name, host), apart + away, host != last
 
