@@ -51,28 +51,21 @@ def decide(view: View, state: MasterState, now_s: float) -> Decision:
 
 def _listened(state: MasterState, view: View) -> MasterState:
     """What hosts said of themselves, and others of those that are silent."""
-    acks, pledges = dict(state.acks), state.kept.pledges
+    acks, pledges = dict(state.acks), dict(state.kept.pledges)
     silent = state.kept.registry.asked_about
-    told: dict[str, Pledge] = {}
     for host, arrived in view.beats.items():
         beat = arrived.beat
-        acks[host] = max(acks.get(host, Heard(0, 0)), Heard(beat.boot, beat.seq), key=_order)
-        _newest(told, pledges, host, beat.pledge)
-        for name in silent:
-            if name in beat.pledges:
-                _newest(told, pledges, name, beat.pledges[name])
-    kept = replace(state.kept, pledges={**pledges, **told}) if told else state.kept
-    return replace(state, acks=acks, kept=kept)
+        told = {name: beat.pledges[name] for name in silent if name in beat.pledges}
+        for name, pledge in (*told.items(), (host, beat.pledge)):
+            if _is_newer(pledge, pledges.get(name)):
+                pledges[name] = pledge
+        if _is_newer(beat, acks.get(host)):
+            acks[host] = Heard(beat.boot, beat.seq)
+    return replace(state, acks=acks, kept=replace(state.kept, pledges=pledges))
 
 
-def _order(heard: Heard) -> tuple[int, int]:
-    return heard.boot, heard.seq
-
-
-def _newest(told: dict[str, Pledge], pledges: dict[str, Pledge], host: str, pledge: Pledge) -> None:
-    old = told.get(host) or pledges.get(host)
-    if old is None or (old.boot, old.seq) < (pledge.boot, pledge.seq):
-        told[host] = pledge
+def _is_newer(one: Beat | Pledge, old: Heard | Pledge | None) -> bool:
+    return old is None or (old.boot, old.seq) < (one.boot, one.seq)
 
 
 def _promised(state: MasterState, view: View, now_s: float) -> MasterState:
@@ -83,18 +76,12 @@ def _promised(state: MasterState, view: View, now_s: float) -> MasterState:
         record = registry.host(name)
         if record.state != FENCING or state.committed < record.ballot:
             continue
-        case = _case(name, state, view, now_s)
-        old = state.promised_s.get(case.name)
-        if old is not None and old[0] == case.record.ballot:
-            found[case.name] = old
-        elif case.has_promises():
-            found[case.name] = (case.record.ballot, now_s)
+        old = state.promised_s.get(name)
+        if old is not None and old[0] == record.ballot:
+            found[name] = old
+        elif HostCase(name, record, registry, state, view, now_s).has_promises():
+            found[name] = (record.ballot, now_s)
     return replace(state, promised_s=found)
-
-
-def _case(name: str, state: MasterState, view: View, now_s: float) -> HostCase:
-    registry = state.kept.registry
-    return HostCase(name, registry.host(name), registry, state, view, now_s)
 
 
 def _changed(
@@ -102,10 +89,8 @@ def _changed(
 ) -> tuple[MasterState, tuple[Decided, ...]]:
     """The next version of the registry, where anything changes."""
     old = state.kept.registry
-    state, pruned = _pruned(state, view, now_s)
-    registry, decided = _hosts(replace(state, kept=replace(state.kept, registry=pruned)), view,
-                               now_s)  # fmt: skip
-    state = replace(state, fenced_s={**state.fenced_s, **_new_fences(old, registry, now_s)})
+    state, registry = _pruned(state, view, now_s)
+    state, registry, decided = _hosts(state, registry, view, now_s)
     registry = replace(registry, fences=tuple(sorted(state.fenced_s)))
     state, registry, more = _guests(state, registry, view, now_s)
     if registry == old:
@@ -125,8 +110,7 @@ def _pruned(state: MasterState, view: View, now_s: float) -> tuple[MasterState, 
     if not registry.guests.keys() <= view.guests.keys():
         known = {name: one for name, one in registry.guests.items() if name in view.guests}
         registry = replace(registry, guests=known)
-    if registry.armed != view.armed:
-        registry = replace(registry, armed=view.armed)
+    registry = replace(registry, armed=view.armed)
     registry = wished.offered(registry, view.wished, registry.version + 1)
     return replace(state, fenced_s=fenced_s), registry
 
@@ -140,37 +124,30 @@ def _one_changed(members: tuple[str, ...], wanted: tuple[str, ...]) -> tuple[str
     return tuple(host for host in members if host not in less[:1])
 
 
-def _new_fences(old: Registry, new: Registry, now_s: float) -> dict[str, float]:
-    return {
-        name: now_s
-        for name, one in new.hosts.items()
-        if one.state == FENCING and old.host(name).state != FENCING
-    }
-
-
-def _hosts(state: MasterState, view: View, now_s: float) -> tuple[Registry, list[Decided]]:
-    registry, decided = state.kept.registry, []
-    version = registry.version + 1
+def _hosts(
+    state: MasterState, registry: Registry, view: View, now_s: float
+) -> tuple[MasterState, Registry, list[Decided]]:
+    decided: list[Decided] = []
     changed: dict[str, HostRecord] = {}
     for name in registry.members:
-        if quiet.is_host(name, registry.host(name), state, view, now_s):
+        old = registry.host(name)
+        if quiet.is_host(name, old, state, view, now_s):
             continue
         # state has those that are given up in this very decision
-        case = _case(name, state, view, now_s)
+        case = HostCase(name, old, registry, state, view, now_s)
         row = case.next()
         if row is None:
-            why, old = stuck_why(case), case.record
+            why = stuck_why(case)
             if why and (not old.stuck or why != old.why):
-                changed[case.name] = replace(old, why=why, stuck=True)
-                decided.append(Decided("host", case.name, old.state, old.state, why))
+                changed[name] = replace(old, why=why, stuck=True)
+                decided.append(Decided("host", name, old.state, old.state, why))
             continue
         if row.to == FENCING:
-            state = replace(state, fenced_s={**state.fenced_s, case.name: now_s})
-        changed[case.name] = case.changed(row, version)
-        decided.append(Decided("host", case.name, row.state, row.to, row.why))
-    if changed:
-        registry = replace(registry, hosts={**registry.hosts, **changed})
-    return registry, decided
+            state = replace(state, fenced_s={**state.fenced_s, name: now_s})
+        changed[name] = case.changed(row, registry.version + 1)
+        decided.append(Decided("host", name, row.state, row.to, row.why))
+    registry = replace(registry, hosts={**registry.hosts, **changed})
+    return state, registry, decided
 
 
 def _guests(
@@ -181,41 +158,37 @@ def _guests(
     found, ran_s = dict(registry.guests), {}
     still = quiet.grouped(state.quiet, registry, view)
     still, names = quiet.looked_at(still, registry, view)
-    room = Room(view, registry if names else Registry(), now_s)
+    room = None
     for name in sorted(names, key=lambda one: (-view.guests[one].priority, one)):
         record, wanted = found.get(name), view.guests[name]
+        room = room or Room(view, registry, now_s)
         case = GuestCase(name, record or GuestRecord(), wanted, registry, state, view, room, now_s)
         if case.runs():
-            epoch, at = state.ran_s.get(name, (0, now_s))
-            ran_s[name] = (case.record.epoch, at if epoch == case.record.epoch else now_s)
+            since = case.record.epoch, now_s
+            ran = state.ran_s.get(name, since)
+            ran_s[name] = ran if ran[0] == case.record.epoch else since
         changed = _guest(case, version)
-        if changed is not None and changed != found.get(name):
-            if record is None or (record.state, record.why) != (changed.state, changed.why):
-                decided.append(Decided("guest", name, case.record.state, changed.state,
-                                       changed.why))  # fmt: skip
-            found[name] = changed
+        if record is None or (record.state, record.why) != (changed.state, changed.why):
+            old = case.record.state
+            decided.append(Decided("guest", name, old, changed.state, changed.why))
+        found[name] = changed
     if found != registry.guests:
         registry = replace(registry, guests=found)
     return replace(state, ran_s=ran_s, quiet=still), registry, decided
 
 
-def _guest(case: GuestCase, version: int) -> GuestRecord | None:
-    changed, silent_s = _followed(case, version), case.wanted.agent_silent_s
-    record = changed or case.record
-    return (
-        changed if record.agent_silent_s == silent_s else replace(record, agent_silent_s=silent_s)
-    )
+def _guest(case: GuestCase, version: int) -> GuestRecord:
+    return replace(_followed(case, version), agent_silent_s=case.wanted.agent_silent_s)
 
 
-def _followed(case: GuestCase, version: int) -> GuestRecord | None:
-    row = case.next()
-    if row is None:
-        if case.places != case.record.places:
-            return replace(case.record, places=case.places, changed=version)
-        return None if case.record.changed else replace(case.record, changed=version)
-    changed = case.changed(row, version)
-    same = replace(changed, changed=case.record.changed) == case.record
-    return None if same else changed
+def _followed(case: GuestCase, version: int) -> GuestRecord:
+    row, record = case.next(), case.record
+    if row is not None:
+        changed = case.changed(row, version)
+        return record if replace(changed, changed=record.changed) == record else changed
+    if case.places != record.places:
+        return replace(record, places=case.places, changed=version)
+    return record if record.changed else replace(record, changed=version)
 
 
 def _fenced(state: MasterState, view: View, now_s: float) -> tuple[MasterState, tuple[Fence, ...]]:
@@ -227,9 +200,11 @@ def _fenced(state: MasterState, view: View, now_s: float) -> tuple[MasterState, 
             continue
         current = f"{state.kept.term}.{ballot}"
         last = attempts.get(host)
-        number = last.number + 1 if last is not None and last.current == current else 0
-        if number and last is not None and not _may_retry(last, host, view, now_s):
-            continue
+        number = 0
+        if last is not None and last.current == current:
+            if not _may_retry(last, host, view, now_s):
+                continue
+            number = last.number + 1
         attempts[host] = Attempt(current, number, now_s)
         fences.append(Fence(host, number % levels, f"{current}.{number}"))
     return replace(state, attempts=attempts), tuple(fences)
