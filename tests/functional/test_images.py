@@ -760,6 +760,16 @@ def test_an_image_with_damaged_tables_is_no_disk(tmp_path, qcow2):
         clone._convert(found, str(target), "raw", lambda *_: None)
 
 
+def test_what_qemu_img_says_of_a_conversion_that_fails_is_told(tmp_path, qcow2):
+    target = tmp_path / "vm.raw"
+    target.write_bytes(bytes(MIB // 2))
+    found = inspect.inspect(qcow2)
+    with pytest.raises(
+        errors.ImageError, match=rf"^cannot convert {qcow2} to {target}: .*smaller than"
+    ):
+        clone._convert(found, str(target), "raw", lambda *_: None, existing=True)
+
+
 def cut(path):
     """What holds an image's content is gone, and its tables name it still."""
     os.truncate(path, path.stat().st_size // 2)

@@ -279,6 +279,16 @@ def test_a_pool_of_the_target_that_will_not_do(conn, pool, words):
     assert free is None
 
 
+def test_a_pool_of_the_target_that_is_off_will_not_do(conn):
+    pool = conn.storagePoolLookupByName("default-pool")
+    pool.destroy()
+    found, free = there(conn, None)
+    pool.create(0)
+    assert found.trouble.startswith("storage pool default-pool on ")
+    assert found.trouble.endswith(" is not started")
+    assert (found.shared, free) == (None, None)
+
+
 def test_where_a_volume_comes_to_lie(conn):
     found, free = there(conn, "a-marker-that-is-not-there")
     assert found == PlaceReport(False, False, path="/default-pool/web1", pool="default-pool")

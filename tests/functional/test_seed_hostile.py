@@ -288,6 +288,40 @@ def test_guestfish_that_does_not_end_is_ended(tmp_path, monkeypatch):
     assert process.returncode == -9
 
 
+def test_a_guestfish_that_has_ended_is_not_killed(tmp_path, monkeypatch):
+    """Its number may be another process's by then."""
+    (tmp_path / "guestfish").write_text("#!/bin/sh\nread -r line\n")
+    (tmp_path / "guestfish").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    killed = []
+    monkeypatch.setattr(guestfish.os, "killpg", lambda *who: killed.append(who))
+    with guestfish.Session() as session:
+        session._process.stdin.write(b"end\n")
+        session._process.stdin.flush()
+        session._process.wait()
+        with pytest.raises(errors.SeedFailed, match="^guestfish ended: "):
+            session.save(bytes, "download", "/etc/hosts", "-")
+    assert killed == []
+
+
+def test_an_appliance_lives_until_all_of_it_has_ended(tmp_path, monkeypatch):
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as process:
+        assert guestfish._has_living(process.pid)
+        process.kill()
+        clock.until(lambda: not guestfish._has_living(process.pid), "only its status is left")
+    (tmp_path / "guestfish").write_text(GUESTFISH)
+    (tmp_path / "guestfish").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    answers = [True, True, False]
+    monkeypatch.setattr(guestfish, "_has_living", lambda _group: answers.pop(0))
+    with (
+        pytest.raises(errors.SeedFailed, match="did not answer"),
+        guestfish.Session() as session,
+    ):
+        session.run("sleep", 600, timeout_s=0.1)
+    assert answers == [], "it is waited for"
+
+
 @pytest.mark.parametrize("way", ["timeout", "told-to-end"])
 def test_the_disk_is_free_when_an_appliance_was_given_up(tmp_path, monkeypatch, way):
     """The second way to start an appliance, by software alone, met the lock of the first one's

@@ -291,6 +291,23 @@ def test_events_that_cannot_be_read_are_tried_again(opts, monkeypatch, caplog):
     assert "the master's events cannot be read for pages" in caplog.text
 
 
+def test_what_comes_on_the_bus_is_told_to_who_watches(opts, monkeypatch):
+    data = {"percent": 30}
+    coming = [None, {"tag": "salt/virt/web1/init/copy", "data": None}]
+    coming.append({"tag": "salt/virt/web1/init/copy", "data": data})
+    over = threading.Event()
+
+    def get_event(**_how):
+        return coming.pop(0) if coming else over.wait(0.01)
+
+    bus = contextlib.nullcontext(SimpleNamespace(get_event=get_event))
+    monkeypatch.setattr(view.salt.utils.event, "get_event", lambda *_words, **_more: bus)
+    one, heard = view.View(opts, lambda: False, lambda _opts: contextlib.nullcontext(None)), []
+    with one.watched(SimpleNamespace(looked=lambda: None, heard=heard.append)):
+        until(lambda: heard, "the event")
+    assert [(told.tag, told.data) for told in heard] == [("salt/virt/web1/init/copy", data)]
+
+
 def test_an_event_of_which_it_is_not_known_who_may_hear_is_told_to_nobody(opts):
     class Blind:
         def told_to(self, user, told):
