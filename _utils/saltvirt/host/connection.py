@@ -282,7 +282,7 @@ def connect(settings: Connection) -> Iterator[libvirt.virConnect]:
         with translated():
             yield conn
     except errors.OperationFailed as exc:
-        if not isinstance(exc.__cause__, libvirt.libvirtError) or _is_alive(conn):
+        if not isinstance(exc.__cause__, libvirt.libvirtError) or conn.isAlive():
             raise
         raise errors.ConnectionFailed(
             f"libvirt was restarted, or ended, while it was asked: {exc.text}"
@@ -290,14 +290,6 @@ def connect(settings: Connection) -> Iterator[libvirt.virConnect]:
     finally:
         with contextlib.suppress(libvirt.libvirtError):
             conn.close()
-
-
-def _is_alive(conn: libvirt.virConnect) -> bool:
-    """Whether the connection still is one; asks nobody."""
-    try:
-        return bool(conn.isAlive())
-    except libvirt.libvirtError:  # a driver that has no word for it
-        return True
 
 
 class Unread(TypedDict):
