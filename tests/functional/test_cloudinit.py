@@ -165,6 +165,21 @@ def test_init_attaches_the_volume_and_purge_takes_it_away(tmp_path, host):
 
 
 @needs_iso
+def test_the_volume_has_the_addresses_of_its_interfaces(tmp_path, host):
+    modules, images, image, conn = host
+    nics = [{"name": "eth0", "type": "user", "addresses": ["192.0.2.9/24"]}]
+    init(modules, image, interfaces=nics, seed="cloud-init")
+    (tmp_path / "out").mkdir()
+    texts = read_iso(images / "_seed" / "web1.iso", tmp_path / "out")
+    [nic] = json.loads(texts["network-config"])["ethernets"].values()
+    mac = ET.fromstring(conn.lookupByName("web1").XMLDesc()).find("devices/interface/mac")
+    assert (nic["match"], nic["addresses"]) == (
+        {"macaddress": mac.get("address")}, ["192.0.2.9/24"],
+    )  # fmt: skip
+    modules["virt.purge"]("web1")
+
+
+@needs_iso
 def test_a_failure_after_the_volume_leaves_nothing(host):
     modules, images, image, conn = host
     with pytest.raises(errors.VirtError, match="user_data"):

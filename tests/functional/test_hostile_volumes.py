@@ -220,6 +220,20 @@ def test_a_file_that_cannot_be_read_to_its_end_leaves_the_volume_as_large_as_it_
     assert host.call("volume_upload", "p", "v", str(source), sparse=sparse) is True
 
 
+def test_a_volume_that_goes_while_it_is_written_has_not_got_it(host, tmp_path, monkeypatch):
+    source, read = tmp_path / "elsewhere/source", upload._Reader.read
+    source.write_bytes(b"x" * 65536)
+    host.call("volume_define", "p", "v", "1M", format="raw")
+
+    def meanwhile(*words):
+        (host.folder / "v").unlink(missing_ok=True)
+        return read(*words)
+
+    monkeypatch.setattr(upload._Reader, "read", meanwhile)
+    with pytest.raises(errors.NotFound, match=f"upload {source} to volume v in storage pool p"):
+        host.call("volume_upload", "p", "v", str(source))
+
+
 @pytest.mark.parametrize(
     "door",
     ["volume_clone", "volume_resize", "volume_define on it", "define_vol_xml_str on it"],

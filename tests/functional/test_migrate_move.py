@@ -68,6 +68,27 @@ def test_a_guest_is_not_moved_to_a_host_that_holds_what_an_earlier_attempt_left(
     assert dom.isPersistent()
 
 
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        ("<tpm model='tpm-crb'><backend type='emulator' version='2.0'/></tpm>",
+         errors.MigrationFailed),
+        ("", errors.TargetRefused),
+    ],
+)  # fmt: skip
+def test_a_guest_of_which_something_speaks_against_it_stays(
+    kept, job, target, dom, monkeypatch, change, kind
+):
+    """What is against each target is no reason to ask the next one."""
+    monkeypatch.setattr(api, "_reached", lambda _job: contextlib.nullcontext(target.conn))
+    dom.connect().defineXML(dom.XMLDesc().replace("</devices>", f"{change}</devices>"))
+    with pytest.raises(errors.MigrationFailed, match=r"web1 stays on .*: ") as caught:
+        api.migrate(dom.connect(), job)
+    assert type(caught.value) is kind
+    assert ("the guest has a TPM" in caught.value.text) == bool(change)
+    assert dom.isPersistent() and move_journal.unfinished(job.journals) == {}
+
+
 def test_whether_a_guest_could_move_at_all_asks_no_target(dom, job):
     found = api.migratable(dom.connect(), job, against=False)
     assert (found.migratable, found.reasons) == (True, ())
@@ -425,6 +446,24 @@ def test_a_guest_whose_move_fails_runs_on(dom, monkeypatch, name, asked, words):
     assert moving.asked == [7, *asked]
     assert steps == ([journal.PAUSING, journal.PAUSED] if name == "pause" else [])
     assert dom.state()[0] == libvirt.VIR_DOMAIN_RUNNING
+
+
+def test_a_move_whose_figures_are_not_there_is_watched_all_the_same(dom, monkeypatch):
+    """libvirt has none before the first data travels."""
+    monkeypatch.setattr(live, "LOOK_S", 0.01)
+    moving, seen = Moving(dom, error("lost"), {}), []
+
+    def none_yet():
+        raise error("no job is active")
+
+    def tell(progress, *_):
+        seen.append(progress)
+        moving.over.set()
+
+    moving.jobStats = none_yet
+    with pytest.raises(errors.MigrationFailed, match=r"^lost$"):
+        live.perform(moving, live.Job("qemu+tls://hv2/system"), tell)
+    assert seen[0].total == 0
 
 
 def test_of_what_we_did_not_pause_nothing_runs_on(dom):

@@ -299,7 +299,7 @@ def test_a_guestfish_that_has_ended_is_not_killed(tmp_path, monkeypatch):
         session._process.stdin.write(b"end\n")
         session._process.stdin.flush()
         session._process.wait()
-        with pytest.raises(errors.SeedFailed, match="^guestfish ended: "):
+        with pytest.raises(errors.SeedFailed, match=r"^guestfish ended: "):
             session.save(bytes, "download", "/etc/hosts", "-")
     assert killed == []
 
@@ -457,6 +457,16 @@ BY_KVM, BY_SOFTWARE = (False, 120), (True, 600)
 def start():
     with guestfish.launched([guestfish.Added("/disk", "qcow2")]):
         pass
+
+
+@pytest.mark.usefixtures("begun")
+def test_a_disk_of_the_appliance_is_a_file_or_what_a_server_shows():
+    shown = guestfish.Added("vda", "raw", read_only=True, socket="/run/nbd")
+    with guestfish.launched([guestfish.Added("/disk", "qcow2"), shown]) as session:
+        assert [asked for asked in session.asked if asked[0] == "add"] == [
+            ("add", "/disk", "format:qcow2"),
+            ("add", "vda", "format:raw", "readonly:true", "protocol:nbd", "server:unix:/run/nbd"),
+        ]
 
 
 @pytest.mark.parametrize("kvm", [True, False])
