@@ -1,6 +1,7 @@
 """Backups in a target's folder, as real qcow2 files: whole or not there, whatever happens."""
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
@@ -117,6 +118,40 @@ def test_one_of_which_the_record_cannot_be_read_is_not_read(guest):
     with pytest.raises(errors.BadAnswer) as found, guest.target.using(UUID, made):
         pytest.fail("it is read")
     assert found.value.text == why
+
+
+@pytest.fixture
+def chain(guest):
+    """(The record of the uppermost of three, its disk, the paths from there down)."""
+    made = []
+    for number in (1, 2, 3):
+        guest.write(number, number)
+        made.append(guest.back_up())
+    of = guest.target.stock(UUID).records[-1]
+    return of, of.disks[0], [guest.target.folder.path(UUID, one, "vda.qcow2") for one in made[::-1]]
+
+
+def test_a_disk_is_read_with_all_that_it_stands_on(guest, chain):
+    of, one, paths = chain
+    assert guest.target.fitting(of, one) == paths
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_no_tool_opens_what_stands_on_something_else_than_its_record_says(guest, chain, depth):
+    of, one, paths = chain
+    qemu_img("rebase", "-u", "-F", "raw", "-b", "/etc/shadow", paths[depth])
+    with pytest.raises(errors.BadAnswer, match=r"vda.qcow2 .*stands on .*/etc/shadow") as found:
+        guest.target.fitting(of, one)
+    assert (Path(paths[depth]).parent.name in found.value.text) is (depth > 0)
+
+
+def test_no_tool_opens_what_stands_on_a_disk_of_another_key(guest, chain, monkeypatch):
+    of, one, paths = chain
+    monkeypatch.setattr(target, "misfit", lambda *_: None)
+    below = Path(paths[1]).parent.name
+    why = f"vda.qcow2 of {below} is encrypted by no key, what stands on it by ours.0123456789abcdef"
+    with pytest.raises(errors.BadAnswer, match=why):
+        guest.target.fitting(of, dataclasses.replace(one, key="ours.0123456789abcdef"))
 
 
 @pytest.mark.parametrize(
