@@ -118,6 +118,7 @@ TRUST = {
 }
 WHICH_HOST = {
     "ha.*": (),
+    "hamaster.leased": (),
     "host.domain.power": ("test_power",),
     "host.node.detect": (),
     "host.provision.admission": ("test_admission", "test_locks"),

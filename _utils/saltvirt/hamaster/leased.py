@@ -10,6 +10,12 @@ from xml.etree.ElementTree import Element
 
 from saltvirt.hamaster.definitions import Definition
 
+# what a guest writes to without a lock of QEMU's, and what may be anything
+_OTHERS = (
+    *(f"devices/{kind}" for kind in ("tpm", "filesystem", "pstore", "memory/source/path")),
+    *("{*}commandline", "{*}override"),
+)
+
 
 class Leased:
     """folders: of such storage."""
@@ -24,36 +30,35 @@ class Leased:
             return frozenset()
         old, self._seen = self._seen, {}
         for name, one in definitions.items():
-            digest, found = old.get(name, ("", False))
-            if digest != one.digest:
-                found = is_leased(ElementTree.fromstring(one.xml), self.folders)
-            self._seen[name] = one.digest, found
+            known = old.get(name)
+            if known is None or known[0] != one.digest:
+                known = one.digest, is_leased(ElementTree.fromstring(one.xml), self.folders)
+            self._seen[name] = known
         return frozenset(name for name, (_, found) in self._seen.items() if found)
 
 
 def is_leased(root: Element, folders: Iterable[str]) -> bool:
     """Whether QEMU holds a lock there on all that the guest writes to. What it does not lock, or
-    what somebody else writes for it, is no lease."""
+    what somebody else writes for it, is no lease; nor what QEMU's own arguments may add."""
     folders = tuple(folders)
     disks = [disk for disk in root.iterfind("devices/disk") if disk.find("readonly") is None]
-    nvram = root.find("os/nvram")
-    written = [_file(disk) for disk in disks]
-    if nvram is not None:
-        written.append(_file(nvram) if nvram.find("source") is not None else nvram.text or "")
+    nvram = root.findall("os/nvram")
+    flash = [one for one in root.iterfind("os/loader[@type='pflash']")
+             if one.get("readonly") != "yes"]  # fmt: skip
+    written = [_file(part) for disk in disks for part in (disk, *disk.iterfind("source/dataStore"))]
+    written += [_file(one) or one.text or "" for one in (*nvram, *flash)]
     elsewhere = [path for path in written if not any(_is_below(path, one) for one in folders)]
     shares = any(disk.find("shareable") is not None for disk in disks)
-    others = any(root.find(f"devices/{kind}") is not None for kind in ("tpm", "filesystem"))
-    efi = root.find("os[@firmware='efi']") is not None and nvram is None
+    others = any(root.find(path) is not None for path in _OTHERS)
+    efi = root.find("os[@firmware='efi']") is not None and not nvram
     return bool(disks) and not (elsewhere or shares or others or efi)
 
 
 def _file(element: Element) -> str:
     """The file that it is, or nothing: a volume is one that only its host's libvirt can name."""
-    source = element.find("source")
-    kind = element.get("type", "file")
-    return (source.get("file") or "") if source is not None and kind == "file" else ""
+    source = element.find("source[@file]")
+    return source.get("file", "") if source is not None else ""
 
 
 def _is_below(path: str, folder: str) -> bool:
-    found = posixpath.normpath(path) if path.startswith("/") else ""
-    return found.startswith(posixpath.normpath(folder).rstrip("/") + "/")
+    return posixpath.normpath(path).startswith(posixpath.normpath(folder).rstrip("/") + "/")
