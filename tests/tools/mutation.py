@@ -118,6 +118,7 @@ TRUST = {
 }
 WHICH_HOST = {
     "ha.*": (),
+    "haagent.fencing": (),
     "hamaster.leased": (),
     "host.domain.power": ("test_power",),
     "host.node.detect": (),

@@ -47,25 +47,29 @@ class Fencing:
             return
         args = (master, asked)
         name = f"fence {asked.host}"
-        threading.Thread(target=self._run, args=args, name=name, daemon=True).start()
+        try:
+            threading.Thread(target=self._run, args=args, name=name, daemon=True).start()
+        except RuntimeError as exc:
+            self._ended(master, asked, Outcome(TIMED_OUT, str(exc)))
 
     def _permitted(self, master: str, asked: FenceAsked) -> None:
         """A question may have waited until it was wrong: the master must ask still to give up that
         host, in what was last heard of it. Raises OperationFailed."""
         arrived = self._calls().get(master)
-        age_s = None if arrived is None else self._clock() - arrived.at_s
         if asked.host == self._host:
             raise errors.OperationFailed("it is that host itself")
-        if arrived is None or age_s is None or age_s >= self._fresh_s or not arrived.call.leading:
+        if arrived is None or not (arrived.call.leading and self._is_fresh(arrived)):
             raise errors.OperationFailed(f"{master} is not heard to lead")
-        ballot = arrived.call.ballots.get(asked.host)
-        current = f"{ballot.term}.{ballot.ballot}" if ballot else ""
-        if asked.attempt.rpartition(".")[0] != current:
+        one = arrived.call.ballots.get(asked.host)
+        if one is None or asked.attempt.rpartition(".")[0] != f"{one.term}.{one.ballot}":
             raise errors.OperationFailed(f"{asked.host} is not to be given up")
         with self._guard:
             if asked.host in self._working:
                 raise errors.OperationFailed("a fence of it is at work still")
             self._working.add(asked.host)
+
+    def _is_fresh(self, arrived: ArrivedCall) -> bool:
+        return self._clock() - arrived.at_s < self._fresh_s
 
     def _run(self, master: str, asked: FenceAsked) -> None:
         outcome = Outcome(TIMED_OUT, "internal error")
@@ -76,9 +80,12 @@ class Fencing:
         except (errors.VirtError, OSError) as exc:
             outcome = Outcome(TIMED_OUT, str(exc))
         finally:
-            with self._guard:
-                self._working.discard(asked.host)
-            self._told(master, asked, outcome)
+            self._ended(master, asked, outcome)
+
+    def _ended(self, master: str, asked: FenceAsked, outcome: Outcome) -> None:
+        with self._guard:
+            self._working.discard(asked.host)
+        self._told(master, asked, outcome)
 
     def _told(self, master: str, asked: FenceAsked, outcome: Outcome) -> None:
         words = (plain.line(one) for one in (asked.host, outcome.state, outcome.words))

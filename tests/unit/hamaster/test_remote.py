@@ -22,6 +22,20 @@ SETTING = FenceSetting("fence_x", {"ip": "10.1.0.1"}, "/etc/salt/bmc", ("hv2", "
 FENCE = Fence("hv1", 0, "4.7.0")
 
 
+def at_work():
+    """The threads of fences → does the process end without them?"""
+    return {one.name: one.daemon for one in threading.enumerate() if one.name.startswith("fence ")}
+
+
+def no_thread(monkeypatch):
+    """Python has none for a fence."""
+
+    def start(_thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+
+
 class Hosts:
     """says: what a host answers when it is asked; one that is not there says nothing."""
 
@@ -143,6 +157,8 @@ def test_a_host_runs_the_fence_that_it_is_asked_for_and_says_how_it_ended():
     ({"leading": False}, {}, "salt is not heard to lead"),
     ({}, {"master": "other"}, "other is not heard to lead"),
     ({"ballots": {}}, {}, "hv1 is not to be given up"),
+    ({"ballots": {}}, {"attempt": "4"}, "hv1 is not to be given up"),
+    ({"ballots": {}}, {"attempt": ""}, "hv1 is not to be given up"),
     ({}, {"attempt": "4.6.0"}, "hv1 is not to be given up"),
     ({}, {"attempt": "4"}, "hv1 is not to be given up"),
     ({}, {"host": "hv3"}, "hv3 is not to be given up"),
@@ -181,6 +197,31 @@ def test_a_fence_is_run_once_at_a_time():
     runs.gate.set()
     until(lambda: runs.told[-1][1].state == "off", "it ended")
     assert runs.asks(attempt="4.7.2").state == "off"
+
+
+def test_a_fence_at_work_keeps_no_agent_from_its_end():
+    runs = Runs()
+    runs.gate.clear()
+    runs.one.asked("salt", {"host": "hv1", "attempt": "4.7.0", "fence": SETTING.to_answer()})
+    until(lambda: runs.ran, "it runs")
+    assert at_work() == {"fence hv1": True}
+    runs.gate.set()
+    until(lambda: runs.told, "it ended")
+
+
+def test_a_fence_for_which_there_is_no_thread_is_told_and_may_be_run_again(monkeypatch):
+    """The host has no memory for one; it was held to be at work for ever."""
+    runs = Runs()
+    with monkeypatch.context() as without:
+        no_thread(without)
+        told = runs.asks()
+    assert (told.state, told.words) == ("timed out", "can't start new thread")
+    assert runs.asks(attempt="4.7.1").state == "off"
+
+
+def test_whom_a_host_fences_for_whom_is_in_its_journal(caplog):
+    Runs().asks()
+    assert caplog.messages == ["salt has hv1 fenced by fence_x", "fence of hv1: off done"]
 
 
 def test_an_agent_that_cannot_be_run_is_told():
