@@ -107,9 +107,8 @@ def _backup_pair():
 @contextlib.contextmanager
 def _backup_reading(reader, authority, whose):
     """(by which key this machine reads, the folder with that for a program)."""
-    with locks.for_now(locks.own_run(), "backup-") as folder, contextlib.ExitStack() as stack:
-        pair = _backup_pair() if reader is None else None
-        pair = pair or stack.enter_context(own_pair.taken(_ONCE, reader, "reader"))
+    with locks.for_now(locks.own_run(), "backup-") as folder:
+        pair = _backup_pair() if reader is None else own_pair.take(_ONCE, reader, "reader")
         own_pair.trust(folder, pair, authority, whose)
         yield pair, folder
 

@@ -86,7 +86,8 @@ def backup_again(name, shown, reader, bandwidth=None, **kwargs):
     guest, found = names.there(name), ShownBackup.from_answer(shown, "shown")
     told = dataclasses.replace(found, authority=own_pair.authority(found.authority, "shown"))
     limit = None if bandwidth is None else units.parse_count(bandwidth, "bandwidth")
-    with _connect(kwargs) as conn, own_pair.taken(_ONCE, reader, "reader") as pair:
+    with _connect(kwargs) as conn:
+        pair = own_pair.take(_ONCE, reader, "reader")
         mine_only = guest, pair.certificate, pair.key
         keeper = standing.request(__salt__["config.get"], kwargs, *mine_only)
         how = instants.How(next(iter(saltvirt.__path__)), keeper, limit)

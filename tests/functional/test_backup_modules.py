@@ -255,8 +255,7 @@ def test_a_disk_that_is_no_text_uses_up_no_key(virt, tmp_path, monkeypatch):
     for verb in ("backup_disk", "backup_restore"):
         with pytest.raises(errors.InvalidInput, match="disk"):
             virt[f"virt.{verb}"]("web1", shown, disk=["vda"], reader=reader)
-    with own_pair.taken(readers, reader, "reader") as pair:
-        assert pair.authority == reader
+    assert own_pair.take(readers, reader, "reader").authority == reader
 
 
 def test_since_when_somebody_stands_on_what_is_shown_is_written_down(virt, tmp_path, monkeypatch):

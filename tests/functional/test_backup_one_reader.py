@@ -124,11 +124,11 @@ def test_a_hypervisor_cannot_lead_who_reads_to_what_another_one_shows(cloud, tmp
 
 def test_who_reads_is_used_once(tmp_path):
     pair = own_pair.once(str(tmp_path / "once"), "reader")
-    with own_pair.taken(str(tmp_path / "once"), pair.authority, "reader") as mine:
-        assert mine == pair
-    used = pytest.raises(errors.InvalidInput, match="was used: begin again")
-    with used, own_pair.taken(str(tmp_path / "once"), pair.authority, "reader"):
-        pass
+    asked = (str(tmp_path / "once"), pair.authority, "reader")
+    assert own_pair.take(*asked) == pair
+    with pytest.raises(errors.InvalidInput, match="was used: begin again"):
+        own_pair.take(*asked)
+    assert [one.name for one in (tmp_path / "once").iterdir() if one.is_dir()] == []
 
 
 def test_one_that_nobody_took_goes_when_its_time_is_over(tmp_path):
@@ -138,5 +138,17 @@ def test_one_that_nobody_took_goes_when_its_time_is_over(tmp_path):
     os.utime(old, (0, 0))
     new = own_pair.once(str(folder), "reader")
     assert not Path(old).exists()
-    with own_pair.taken(str(folder), new.authority, "reader"):
-        pass
+    assert own_pair.take(str(folder), new.authority, "reader") == new
+
+
+def test_of_two_who_take_it_at_once_one_gets_it(tmp_path, monkeypatch):
+    folder = str(tmp_path / "once")
+    pair, reads, others = own_pair.once(folder, "reader"), own_pair._read, []
+
+    def then_another(place):
+        with pytest.raises(errors.InvalidInput, match="was used: begin again"):
+            others.append(own_pair.take(folder, pair.authority, "reader"))
+        return reads(place)
+
+    monkeypatch.setattr(own_pair, "_read", then_another)
+    assert own_pair.take(folder, pair.authority, "reader") == pair and others == []

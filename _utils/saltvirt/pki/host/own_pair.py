@@ -14,15 +14,11 @@ import shutil
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from saltvirt import units
 from saltvirt.errors import InvalidInput, PkiError
 from saltvirt.pki.authority.policy import valid_name
 from saltvirt.pki.common import certs, files
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AUTHORITY, CERTIFICATE, KEY = "ca-cert.pem", "client-cert.pem", "client-key.pem"
 # of one that is made for one conversation, and of one that a machine keeps
@@ -82,18 +78,18 @@ def once(folder: str, host: str) -> OwnPair:
     return found
 
 
-@contextlib.contextmanager
-def taken(folder: str, told: object, whose: str) -> Iterator[OwnPair]:
-    """The one of `once` with that authority, for the block; then nobody has it any more. Raises
-    InvalidInput where there is none."""
+def take(folder: str, told: object, whose: str) -> OwnPair:
+    """The one of `once` with that authority; nobody else has it then or later. Raises InvalidInput
+    where there is none."""
     place = Path(folder) / _digest(authority(told, whose))
-    found = _read(place)
+    mine, found = place.with_suffix(".taken"), None
+    with contextlib.suppress(FileNotFoundError):
+        place.rename(mine)  # of two who come at once one gets it
+        found = _read(mine)
+        shutil.rmtree(mine, ignore_errors=True)
     if found is None:
         raise InvalidInput(f"{whose} is of no reader that was made here, or was used: begin again")
-    try:
-        yield found
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+    return found
 
 
 def _digest(text: str) -> str:
