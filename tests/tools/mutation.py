@@ -119,6 +119,7 @@ TRUST = {
 WHICH_HOST = {
     "ha.*": (),
     "haagent.fencing": (),
+    "hamaster.fencer": (),
     "hamaster.leased": (),
     "host.domain.power": ("test_power",),
     "host.node.detect": (),

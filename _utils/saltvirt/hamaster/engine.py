@@ -86,7 +86,7 @@ class Fences(Protocol):
     def ended(self) -> list[FenceEnd]:
         """Those that ended since this was last asked."""
 
-    remote: Remote | None
+    remote: Remote
 
 
 class Room(Protocol):

@@ -35,13 +35,14 @@ class Fencer:
     """off: what switches a host off by one of its fences. remote: what has other hosts run one;
     the engine, which hears them, sets it."""
 
+    remote: Remote
+
     def __init__(
         self,
         members: Mapping[str, Member],
         off: Callable[[FenceSetting], Outcome] = agents.off,
     ) -> None:
         self._members, self._off = members, off
-        self.remote: Remote | None = None
         self._lock, self._working = threading.Lock(), set[tuple[str, int]]()
         self._seen: dict[str, FenceSeen] = {}
         self._ends: queue.SimpleQueue[FenceEnd] = queue.SimpleQueue()
@@ -72,38 +73,42 @@ class Fencer:
             if fence.level >= len(own) or work in self._working or len(self._working) >= MOST:
                 return False
             self._working.add(work)
+        setting = own[fence.level]
         thread = threading.Thread(
-            target=self._run, args=(fence, own[fence.level]), name=f"fence {fence.host}",
-            daemon=True,
-        )  # fmt: skip
-        thread.start()
+            target=self._run, args=(fence, setting), name=f"fence {fence.host}", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError as exc:
+            self._end(fence, setting, Outcome(TIMED_OUT, str(exc)))
         return True
 
     def _run(self, fence: Fence, setting: FenceSetting) -> None:
-        outcome = Outcome(TIMED_OUT)
         try:
-            if not setting.hosts:
-                outcome = self._off(setting)
-            elif self.remote is not None:
-                outcome = self.remote.off(fence, setting)
+            outcome = self.remote.off(fence, setting) if setting.hosts else self._off(setting)
         except errors.VirtError as exc:
             outcome = Outcome(TIMED_OUT, exc.text)
         except Exception as exc:
             log.exception("the fence of %s", fence.host)
             outcome = Outcome(TIMED_OUT, f"internal error: {exc!r}")
-        finally:
-            with self._lock:
-                self._working.discard((fence.host, fence.level))
-                if not self._is_known_off(fence):
-                    self._seen[fence.host] = FenceSeen(fence.attempt, outcome.state)
-            self._ends.put(FenceEnd(fence, setting.agent, outcome))
+        self._end(fence, setting, outcome)
 
-    def _is_known_off(self, fence: Fence) -> bool:
-        """Another fence has seen the host off, for the same question."""
+    def _end(self, fence: Fence, setting: FenceSetting, outcome: Outcome) -> None:
+        with self._lock:
+            self._working.discard((fence.host, fence.level))
+            if self._is_news(fence):
+                self._seen[fence.host] = FenceSeen(fence.attempt, outcome.state)
+        self._ends.put(FenceEnd(fence, setting.agent, outcome))
+
+    def _is_news(self, fence: Fence) -> bool:
+        """It was asked for the last question, to which no fence has seen the host off yet."""
         known = self._seen.get(fence.host)
-        question = fence.attempt.rsplit(".", 1)[0]
-        return (
-            known is not None
-            and known.outcome == OFF
-            and known.attempt.rsplit(".", 1)[0] == question
-        )
+        if known is None:
+            return True
+        new, old = _question(fence.attempt), _question(known.attempt)
+        return new > old or (new == old and known.outcome != OFF)
+
+
+def _question(attempt: str) -> tuple[int, ...]:
+    """The term and the ballot."""
+    return tuple(map(int, attempt.split(".")[:2]))

@@ -17,15 +17,12 @@ from saltvirt.ha.facts import ArrivedCall, Beat, Call, digest
 from saltvirt.ha.place import Room
 from saltvirt.ha.policy import HaPolicy
 from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord
-from saltvirt.ha.view import Fence, FenceSeen, GuestWanted, Tied
+from saltvirt.ha.view import GuestWanted, Tied
 from saltvirt.haagent import definitions
-from saltvirt.hafence.agents import Outcome
-from saltvirt.hafence.setting import FenceSetting
 from saltvirt.hamaster import files, rooms, seen, serve
 from saltvirt.hamaster.config import HaConfig, Member
 from saltvirt.hamaster.definitions import Definitions
 from saltvirt.hamaster.engine import Engine, World
-from saltvirt.hamaster.fencer import Fencer
 from saltvirt.hamaster.journal import Journal
 from saltvirt.hamaster.leased import Leased
 from saltvirt.placement.facts import Guest, Host, Store
@@ -558,58 +555,6 @@ def test_what_a_host_did_is_in_the_journal(cloud, opts):
     cloud.safely()
     lines = Journal(opts).last(2)
     assert (lines[0]["action"], lines[0]["why"]) == ("start", "it is its own")
-
-
-# -- fences ----------------------------------------------------------------------------------------
-
-
-def test_a_fence_works_beside_the_engine_and_once_at_a_time():
-    go, setting = threading.Event(), FenceSetting("fence_x")
-
-    def off(_setting):
-        go.wait(5)
-        return Outcome("off", "done")
-
-    fencer = Fencer({"hv1": Member("hv1", fences=(setting,))}, off)
-    assert fencer.begin(Fence("hv1", 0, "1.2.0")) is True
-    assert fencer.begin(Fence("hv1", 0, "1.2.1")) is False
-    assert fencer.begin(Fence("hv1", 1, "1.2.1")) is False
-    assert fencer.begin(Fence("hv9", 0, "1.2.1")) is False
-    assert fencer.seen == {}
-    go.set()
-    until(lambda: fencer.seen, "the fence ended")
-    assert fencer.seen == {"hv1": FenceSeen("1.2.0", "off")}
-    [end] = fencer.ended()
-    assert (end.agent, end.outcome.words) == ("fence_x", "done")
-
-
-@pytest.mark.parametrize("raises", (errors.OperationFailed("not installed"), ValueError("x")))
-def test_a_fence_that_fails_is_no_proof(raises):
-    def off(_setting):
-        raise raises
-
-    fencer = Fencer({"hv1": Member("hv1", fences=(FenceSetting("fence_x"),))}, off)
-    fencer.begin(Fence("hv1", 0, "1.2.0"))
-    until(lambda: fencer.seen, "the fence ended")
-    assert fencer.seen["hv1"].outcome == "timed out"
-
-
-def test_a_late_failure_takes_no_proofs_place():
-    outcomes = {"fence_a": threading.Event(), "fence_b": threading.Event()}
-
-    def off(setting):
-        outcomes[setting.agent].wait(5)
-        return Outcome("off" if setting.agent == "fence_b" else "timed out")
-
-    levels = (FenceSetting("fence_a"), FenceSetting("fence_b"))
-    fencer = Fencer({"hv1": Member("hv1", fences=levels)}, off)
-    fencer.begin(Fence("hv1", 0, "1.2.0"))
-    fencer.begin(Fence("hv1", 1, "1.2.1"))
-    outcomes["fence_b"].set()
-    until(lambda: fencer.seen, "the second ended")
-    outcomes["fence_a"].set()
-    until(lambda: len(fencer.ended()) + len(fencer.seen) > 1, "the first ended")
-    assert fencer.seen["hv1"] == FenceSeen("1.2.1", "off")
 
 
 # -- the hosts' room -------------------------------------------------------------------------------

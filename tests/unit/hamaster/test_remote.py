@@ -204,7 +204,7 @@ def test_a_fence_at_work_keeps_no_agent_from_its_end():
     runs.gate.clear()
     runs.one.asked("salt", {"host": "hv1", "attempt": "4.7.0", "fence": SETTING.to_answer()})
     until(lambda: runs.ran, "it runs")
-    assert at_work() == {"fence hv1": True}
+    assert at_work()["fence hv1"] is True
     runs.gate.set()
     until(lambda: runs.told, "it ended")
 
