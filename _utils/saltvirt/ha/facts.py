@@ -127,6 +127,11 @@ class Beat(Fact):
         """What others keep of it."""
         return Pledge(self.boot, self.seq, self.armed, self.watchdog_s, self.phase, self.freeze)
 
+    @property
+    def leaves(self) -> bool:
+        """It wants to be rid of its guests."""
+        return self.phase in (LEAVING, OVER) and not self.freeze
+
     def to_master(self) -> Beat:
         """What masters need of it: whom it acknowledges is a matter of hosts."""
         return replace(self, acks={})

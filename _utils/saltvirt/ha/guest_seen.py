@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from saltvirt.ha import safety
-from saltvirt.ha.facts import ALIVE, LEAVING, OVER, Beat, GuestThere, Pledge
+from saltvirt.ha.facts import ALIVE, Beat, GuestThere, Pledge
 from saltvirt.ha.registry import MAINTENANCE, UP, GuestPlace, GuestRecord, HostRecord, Registry
 from saltvirt.ha.view import GuestWanted, MasterState, View
 
@@ -90,7 +90,7 @@ class GuestSeen:
     def _leaving(self) -> Beat | None:
         """The last beat of its host, where that wants to be rid of its guests."""
         beat = self.here
-        return beat if beat and beat.phase in (LEAVING, OVER) and not beat.freeze else None
+        return beat if beat and beat.leaves else None
 
     def _is_coming(self) -> bool:
         """The target of its migration says that it is there, or on its way."""

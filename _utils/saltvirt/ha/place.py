@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from saltvirt.ha.facts import ALIVE, WORKING
-from saltvirt.ha.registry import MAINTENANCE, RECOVERING, UP, GuestRecord, Registry
+from saltvirt.ha.registry import ERROR, IGNORED, MAINTENANCE, RECOVERING, UP, GuestRecord, Registry
 from saltvirt.ha.view import APART, TOGETHER, GuestRule, GuestWanted
 from saltvirt.placement import choose, facts
 
@@ -88,9 +88,11 @@ class Room:
             return [], "; ".join(said)
         request = facts.of_guest(_size(wanted), next(iter(self.hosts.values())))
         able = [self._without(host, name) for host in open_to]
-        found = self._choices.choose(able, self._with_friends(name, request))
-        if not found.ranked:  # the others of a strict group may go by themselves
-            found = self._choices.choose(able, request)
+        coming = self._coming(name)
+        found = self._choices.choose(able, self._with(request, coming))
+        if not found.ranked:  # those that are down may stay so
+            alive = [other for other in coming if self._hosts(other)]
+            found = self._choices.choose(able, self._with(request, alive))
         order = {one.host: place for place, one in enumerate(found.ranked)}
         ranked = sorted(order, key=lambda host: (*self._worse(name, host), order[host]))
         return ranked, "; ".join(said + ([found.reasons()] if found.rejected else []))
@@ -100,15 +102,20 @@ class Room:
             return host
         return replace(host, guests=tuple(one for one in host.guests if one.name != name))
 
-    def _with_friends(self, name: str, request: facts.PlacementRequest) -> facts.PlacementRequest:
-        """The request with the room of those that must come to the same host after it."""
-        coming = {
+    def _coming(self, name: str) -> set[str]:
+        """Those that must come to the same host after it."""
+        return {
             other
             for rule in self._rules(name, TOGETHER)
             for other in rule.guests
             if rule.strict and other != name and other in self.view.guests
-            and not _hosts_of(self.registry.guests.get(other, GuestRecord()))
+            and all(self._is_emptied(host) for host in self._hosts(other))
         }  # fmt: skip
+
+    def _with(
+        self, request: facts.PlacementRequest, coming: Iterable[str]
+    ) -> facts.PlacementRequest:
+        """The request with the room of others as well."""
         sizes = [self.view.guests[other].size for other in coming]
         return replace(
             request,
@@ -116,19 +123,49 @@ class Room:
             memory_kib=request.memory_kib + sum(size.memory_kib for size in sizes),
         )
 
+    def _hosts(self, name: str) -> list[str]:
+        return [host for host, names in self.at.items() if name in names]
+
+    def _is_emptied(self, name: str) -> bool:
+        """All guests of the host are to go to others."""
+        record, arrived = self.registry.host(name), self.view.beats.get(name)
+        beat = arrived.beat if arrived and arrived.beat.boot == record.boot else None
+        lost_s = self.view.policy.storage_lost_s
+        leaves = beat is not None and (beat.leaves or (beat.storage_silent_s or 0) >= lost_s)
+        return record.state == MAINTENANCE or (record.state == UP and leaves)
+
     def _rules(self, name: str, kind: str) -> Iterable[GuestRule]:
         return [rule for rule in self.view.rules if rule.kind == kind and name in rule.guests]
 
-    def _with(self, rule: GuestRule, name: str, host: str) -> int:
+    def _beside(self, rule: GuestRule, name: str, host: str) -> int:
         """How many of the others of a rule are on the host."""
         return len(self.at.get(host, set()) & (set(rule.guests) - {name}))
 
-    def _placed_elsewhere(self, rule: GuestRule, name: str, host: str) -> bool:
+    def _is_bound_elsewhere(self, rule: GuestRule, name: str, host: str) -> bool:
+        """Another one of the rule is on another host, and does not come to this one after it."""
         others = set(rule.guests) - {name}
-        return any(others & guests for there, guests in self.at.items() if there != host)
+        return any(
+            not self._follows(other, there, host)
+            for there, guests in self.at.items() if there != host
+            for other in others & guests
+        )  # fmt: skip
+
+    def _follows(self, name: str, there: str, host: str) -> bool:
+        """The guest is to leave a host in any case, and may come to the other one."""
+        state = self.registry.guests.get(name, GuestRecord()).state
+        goes = self._is_emptied(there) and state not in (ERROR, IGNORED)
+        return goes and not self._kept_off(name, host)
 
     def against(self, name: str, host: str) -> str:
         """What ties the guest to another host, or keeps it off this one; or nothing."""
+        why = self._kept_off(name, host)
+        strict = [rule for rule in self._rules(name, TOGETHER) if rule.strict]
+        if not why and any(self._is_bound_elsewhere(rule, name, host) for rule in strict):
+            return "a guest that it must be with is elsewhere"
+        return why
+
+    def _kept_off(self, name: str, host: str) -> str:
+        """The same, whatever guests it must be with."""
         tied = self.view.tied.get(name)
         if tied is not None and tied.host != host:
             return f"it can run on {tied.host} alone: {tied.why}"
@@ -138,11 +175,8 @@ class Room:
             if rule.strict and host not in rule.hosts:
                 return "a strict rule names other hosts"
         for rule in self._rules(name, APART):
-            if rule.strict and self._with(rule, name, host):
+            if rule.strict and self._beside(rule, name, host):
                 return "a guest is there that it must be apart from"
-        for rule in self._rules(name, TOGETHER):
-            if rule.strict and self._placed_elsewhere(rule, name, host):
-                return "a guest that it must be with is elsewhere"
         return ""
 
     def _is_left_over(self, name: str, host: str) -> bool:
@@ -157,8 +191,8 @@ class Room:
         return max((rule.hosts.get(host, 0) for rule in self._rules(name, "")), default=0)
 
     def _worse(self, name: str, host: str) -> tuple[int, int, int]:
-        apart = sum(self._with(rule, name, host) for rule in self._rules(name, APART))
-        away = sum(not self._with(rule, name, host) for rule in self._rules(name, TOGETHER))
+        apart = sum(self._beside(rule, name, host) for rule in self._rules(name, APART))
+        away = sum(not self._beside(rule, name, host) for rule in self._rules(name, TOGETHER))
         last = self.registry.guests[name].last if name in self.registry.guests else ""
         return -self.rank(name, host), apart + away, host != last
 

@@ -9,7 +9,9 @@ from saltvirt.ha.facts import GuestThere
 from saltvirt.ha.place import Room
 from saltvirt.ha.registry import (
     BLOCKED,
+    ERROR,
     FENCED,
+    IGNORED,
     MAINTENANCE,
     PLACED,
     RECOVERING,
@@ -24,7 +26,7 @@ from saltvirt.placement.facts import Guest, Host
 from tests.unit.ha import made
 
 DOWN = made.record("", boot=0, run=False, places=(), last="")
-LATE_S = made.NOW_S - 6
+BOTH = GuestRule(("web1", "web2"), TOGETHER)
 
 
 def room(records=None, hosts=None, beats=(), guests=(), **seen):
@@ -110,8 +112,8 @@ def test_a_guest_that_all_hosts_take_has_no_reason():
     (GuestRule(("web1", "web2"), APART), "h1", ""),
     (GuestRule(("web1", "web2"), APART, strict=False), "h2", ""),
     (GuestRule(("web2", "web3"), APART), "h2", ""),
-    (GuestRule(("web1", "web2"), TOGETHER), "h2", ""),
-    (GuestRule(("web1", "web2"), TOGETHER), "h3", "a guest that it must be with is elsewhere"),
+    (BOTH, "h2", ""),
+    (BOTH, "h3", "a guest that it must be with is elsewhere"),
     (GuestRule(("web1", "web2"), TOGETHER, strict=False), "h3", ""),
     (GuestRule(("web2", "web3"), TOGETHER), "h3", ""),
     (GuestRule(("web1", "web4"), TOGETHER), "h3", ""),  # that one is nowhere
@@ -124,7 +126,8 @@ def test_a_strict_rule_keeps_a_guest_off_a_host(rule, host, why):
 
 
 def test_a_guest_that_is_tied_to_a_host_goes_to_no_other():
-    found = room(tied={"web1": Tied("h1", "its disk is there")})
+    tied = {"web1": Tied("h1", "its disk is there")}
+    found = room({"web2": made.record("h1")}, tied=tied, rules=(BOTH,))
     why = "it can run on h1 alone: its disk is there"
     assert found.ranked("web1") == (["h1"], f"h2: {why}; h3: {why}")
 
@@ -233,12 +236,12 @@ def test_a_guest_is_not_in_its_own_way():
 
 
 @pytest.mark.parametrize("rule, friend, fit", [
-    (GuestRule(("web1", "web2"), TOGETHER), DOWN, "h2 h3"),
-    (GuestRule(("web1", "web2"), TOGETHER), None, "h2 h3"),
+    (BOTH, DOWN, "h2 h3"),
+    (BOTH, None, "h2 h3"),
     (GuestRule(("web1", "web2"), TOGETHER, strict=False), DOWN, "h1 h2 h3"),
     (GuestRule(("web1", "web2"), APART), DOWN, "h1 h2 h3"),
     (GuestRule(("web1", "web9"), TOGETHER), DOWN, "h1 h2 h3"),  # not of high availability
-    (GuestRule(("web1", "web2"), TOGETHER), made.record("h1"), ""),
+    (BOTH, made.record("h1"), ""),
 ])  # fmt: skip
 @pytest.mark.parametrize("cpus", [None, 8])
 def test_a_host_has_room_for_those_that_must_come_after_a_guest_as_well(rule, friend, fit, cpus):
@@ -248,15 +251,89 @@ def test_a_host_has_room_for_those_that_must_come_after_a_guest_as_well(rule, fr
     else:
         many = {name: replace(one, cpus=one.cpus - 1) for name, one in rooms.items()}
         rooms = {name: replace(one, memory_kib=64 * 1024**2) for name, one in many.items()}
-    records = {"web2": friend} if friend else {}
-    found = room(records, guests=["web1", "web2"], rules=(rule,), rooms=rooms)
+    records = {"web2": friend, "db1": made.record("h3")}
+    records = records if friend else {}
+    found = room(records, guests=["web1", "web2", "db1"], rules=(rule,), rooms=rooms)
     assert sorted(found.ranked("web1")[0]) == fit.split()
 
 
 def test_where_there_is_no_room_for_all_that_belong_together_a_guest_goes_by_itself():
-    rule = GuestRule(("web1", "web2"), TOGETHER)
-    found = room(guests=["web1", "web2"], rules=(rule,), rooms=sized(h1=2, h2=1))
+    found = room(guests=["web1", "web2"], rules=(BOTH,), rooms=sized(h1=2, h2=1))
     assert found.ranked("web1")[0] == ["h1"]
+
+
+EMPTIED = {"h1": HostRecord(MAINTENANCE, boot=1)}
+
+
+@pytest.mark.parametrize("state, beat, emptied", [
+    (UP, {}, False),
+    (MAINTENANCE, {}, True),
+    (MAINTENANCE, None, True),
+    (UP, None, False),
+    (UP, {"phase": facts.RESTING}, False),
+    (UP, {"phase": facts.LEAVING}, True),
+    (UP, {"phase": facts.LEAVING, "freeze": True}, False),
+    (UP, {"phase": facts.LEAVING, "boot": 2}, False),
+    (UP, {"phase": facts.OVER}, True),
+    (SUSPECTED, {"phase": facts.LEAVING}, False),
+    (UP, {"storage_silent_s": 19.9}, False),
+    (UP, {"storage_silent_s": 20}, True),
+])  # fmt: skip
+def test_guests_that_must_be_together_leave_a_host_one_after_the_other_where_all_are_to(
+    state, beat, emptied
+):
+    records = {"web1": made.record("h1"), "web2": made.record("h1")}
+    found = room(records, {"h1": HostRecord(state, boot=1)}, [made.beat(**beat or {})],
+                 rules=(BOTH,))  # fmt: skip
+    if beat is None:
+        del found.view.beats["h1"]
+    why = "" if emptied else "a guest that it must be with is elsewhere"
+    assert found.against("web1", "h2") == why
+
+
+def test_a_host_that_knows_of_no_storage_is_not_left_for_it_however_soon_it_would_be():
+    records = {"web1": made.record("h1"), "web2": made.record("h1")}
+    found = room(records, rules=(BOTH,), policy=replace(made.POLICY, storage_lost_s=1))
+    assert found.against("web1", "h2")
+
+
+@pytest.mark.parametrize("record, more, follows", [
+    (made.record("h1"), {}, True),
+    (made.record("h1", state=BLOCKED), {}, True),
+    (made.record("h1", state=ERROR), {}, False),
+    (made.record("h1", state=IGNORED), {}, False),
+    (made.record("h2"), {}, True),
+    (made.record("h3"), {}, False),
+    (made.record("h1"), {"tied": {"web2": Tied("h1", "")}}, False),
+    (made.record("h1"), {"rules": (BOTH, GuestRule(("web2",), "", {"h1": 1}))}, False),
+])  # fmt: skip
+def test_a_guest_leaves_one_that_it_must_be_with_only_where_that_follows(record, more, follows):
+    records = {"web1": made.record("h1"), "web2": record}
+    found = room(records, EMPTIED, **{"rules": (BOTH,), **more})
+    assert (found.against("web1", "h2") == "") is follows
+
+
+@pytest.mark.parametrize("h2, h3, first", [(2, 3, ["h3"]), (2, 2, [])])
+def test_guests_that_must_be_together_leave_a_host_for_one_that_takes_both(h2, h3, first):
+    records = {"web1": made.record("h1"), "web2": made.record("h1")}
+    found = room(records, EMPTIED, rules=(BOTH,), rooms=sized(h1=8, h2=h2, h3=h3))
+    assert found.ranked("web1")[0] == first
+    if first:
+        found.take("web1", "h3", starts=False)
+        assert found.ranked("web2")[0] == first
+
+
+def test_those_that_are_down_do_not_hold_up_the_others_on_a_host_that_all_are_to_leave():
+    rule = GuestRule(("web1", "web2", "web3"), TOGETHER)
+    records = {"web1": made.record("h1"), "web2": made.record("h1"), "web3": DOWN}
+    found = room(records, EMPTIED, rules=(rule,), rooms=sized(h1=8, h2=2, h3=3))
+    assert found.ranked("web1")[0] == ["h3"]
+
+
+def test_the_room_of_one_that_is_on_its_way_there_is_counted_once():
+    records = {"web1": made.record("h1"), "web2": made.record("h1", target="h2")}
+    found = room(records, EMPTIED, rules=(BOTH,), rooms=sized(h1=8, h2=3, h3=8))
+    assert found.ranked("web1")[0] == ["h2"]
 
 
 @pytest.mark.parametrize("records, busy, awaited", [
@@ -323,8 +400,7 @@ def test_of_like_guests_only_hosts_that_changed_are_looked_at_again(looks):
 
 
 def test_a_guest_whose_friend_is_there_needs_no_room_but_its_own(looks):
-    rule = GuestRule(("web1", "web2"), TOGETHER)
-    found = room({"web2": made.record("h2")}, rules=(rule,), rooms=sized(h1=3, h2=3, h3=3))
+    found = room({"web2": made.record("h2")}, rules=(BOTH,), rooms=sized(h1=3, h2=3, h3=3))
     assert (found.ranked("web1")[0], looks) == (["h2"], ["h2"])
 
 
