@@ -1,9 +1,11 @@
 """The images of thin disks on their way: nobody uses one that is not whole."""
 
+import contextlib
 import os
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -15,6 +17,7 @@ from saltvirt.host.migration import backing_images, same_content
 from saltvirt.images import cache
 from saltvirt.migration import storage
 from saltvirt.migration.facts import BackingFile
+from tests.clock import Clock
 
 CONTENT = b"an image " * 4096
 
@@ -24,6 +27,7 @@ class Peer:
 
     def __init__(self):
         self.files, self.lock = {}, threading.Lock()
+        self.same = []
 
 
 class Target:
@@ -31,10 +35,12 @@ class Target:
 
     def __init__(self, peer, pause_s=0.0):
         self.peer, self.pause_s, self.said, self.made = peer, pause_s, [], []
+        self.looks = 0
         self.watch = self
 
     def end_if_asked(self):
-        pass
+        """Once in each turn of a wait."""
+        self.looks += 1
 
     def say(self, text):
         self.said.append(text)
@@ -43,7 +49,8 @@ class Target:
         found = self.peer.files.get(path)
         return None if found is None else len(found)
 
-    def file(self, path, *_wanted):
+    def file(self, path, kind="raw", size_bytes=0, backing=None):
+        assert (kind, size_bytes, backing) == ("raw", 0, None)
         with self.peer.lock:
             if path in self.peer.files:
                 raise errors.AlreadyExists(path)
@@ -71,7 +78,7 @@ def base(tmp_path, monkeypatch):
     path.write_bytes(CONTENT)
     clock = mock.Mock(monotonic=time.monotonic, sleep=lambda s: time.sleep(s / 50))
     monkeypatch.setattr(backing_images, "time", clock)
-    monkeypatch.setattr(same_content, "remember", lambda *_: None)
+    monkeypatch.setattr(same_content, "remember", lambda peer, name: peer.same.append(name))
     monkeypatch.setattr(
         same_content, "same_there", lambda peer, name: peer.files[name] == path.read_bytes()
     )
@@ -108,6 +115,88 @@ def test_a_copy_that_has_died_is_not_taken_for_an_image(base, monkeypatch, left)
         backing_images.bring(Target(peer), base)
 
 
+def test_what_was_copied_is_known_to_be_the_same_and_not_compared(base, monkeypatch):
+    monkeypatch.setattr(same_content, "same_there", lambda *_: pytest.fail("it is compared"))
+    peer = Peer()
+    backing_images.bring(Target(peer), base)
+    assert (peer.files, peer.same) == ({base.path: CONTENT}, [base.path])
+
+
+def test_a_copy_that_came_short_is_not_left_as_whole(base):
+    class Short(Target):
+        def copy(self, path, mode=None, source=None):
+            super().copy(path, mode, source)
+            self.peer.files[path] = CONTENT[:-1]
+
+    target = Short(Peer())
+    with pytest.raises(errors.MigrationFailed, match="changed while it was copied"):
+        backing_images.bring(target, base)
+    assert target.peer.same == [] and target.made == [storage.coming(base.path), base.path]
+
+
+def test_an_image_of_that_size_is_not_taken_while_its_turn_lasts(base, monkeypatch):
+    """Who copies has not looked yet whether it came whole."""
+    clock = Clock()
+    monkeypatch.setattr(backing_images, "time", clock)
+    turn = storage.coming(base.path)
+
+    class Waiting(Target):
+        def end_if_asked(self):
+            super().end_if_asked()
+            if self.looks == 3:
+                del self.peer.files[turn]
+
+    target = Waiting(Peer())
+    target.peer.files |= {base.path: CONTENT, turn: b""}
+    backing_images.bring(target, base)
+    assert target.looks == 3 and clock.slept == [1, 1, 1]
+    assert target.said == [f"waiting for the image {base.path}, which another migration is copying"]
+
+
+@pytest.mark.parametrize("end_s, fails", [(60, False), (61, True)])
+def test_a_copy_that_does_not_grow_for_a_minute_has_died(base, monkeypatch, end_s, fails):
+    clock, turn = Clock(), storage.coming(base.path)
+    monkeypatch.setattr(backing_images, "time", clock)
+
+    class Waiting(Target):
+        def end_if_asked(self):
+            if clock.now >= end_s:
+                self.peer.files = {base.path: CONTENT}
+
+    target = Waiting(Peer())
+    target.peer.files |= {base.path: CONTENT[:9], turn: b""}
+    why = pytest.raises(errors.MigrationFailed) if fails else contextlib.nullcontext()
+    with why:
+        backing_images.bring(target, base)
+    assert clock.now == 61
+
+
+def test_an_image_named_by_its_content_is_not_compared_and_its_record_comes_along(
+    base, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(same_content, "same_there", lambda *_: pytest.fail("it is compared"))
+    name, records = "debian-0123456789abcdef.qcow2", tmp_path / "_base/.meta"
+    records.mkdir(parents=True)
+    image = records.parent / name
+    image.write_bytes(CONTENT)
+    for record in (None, records / f"{name}.json"):
+        if record:
+            record.write_text("{}")
+        peer = Peer()
+        peer.files[str(image)] = CONTENT
+        backing_images.bring(Target(peer), replace(base, path=str(image)))
+        assert set(peer.files) == {str(image), *([str(record)] if record else [])}
+
+
+def test_of_an_image_of_somebodys_own_no_record_comes(base):
+    record = Path(base.path).parent / ".meta/debian.qcow2.json"
+    record.parent.mkdir()
+    record.write_text("{}")
+    peer = Peer()
+    backing_images.bring(Target(peer), base)
+    assert set(peer.files) == {base.path}
+
+
 def test_another_image_of_that_size_that_has_come_meanwhile_is_noticed(base):
     peer = Peer()
     peer.files[base.path] = bytes(len(CONTENT))
@@ -135,14 +224,8 @@ def test_two_who_record_a_cached_image_at_once_do_not_hinder_each_other(base, tm
     image.write_bytes(CONTENT)
     (image.parent / ".meta" / f"{name}.json").write_text("{}")
 
-    class Late(Target):
-        """The other's record appears after we looked."""
-
-        def size(self, path):
-            return None if path.endswith(".json") else super().size(path)
-
     peer, cached = Peer(), replace(base, path=str(image))
-    for target in (Target(peer), Late(peer)):
+    for target in (Target(peer), Target(peer)):
         backing_images.bring(target, cached)
         assert target.made == []
     assert len(peer.files) == 2

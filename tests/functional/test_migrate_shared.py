@@ -1,7 +1,9 @@
 """Proofs of shared storage: marker files of two hosts, numbers of devices, volumes of pools."""
 
 import os
+import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,6 +11,7 @@ libvirt = pytest.importorskip("libvirt")
 
 from saltvirt import errors
 from saltvirt.host.migration import block_devices, facts, remote_storage, shared_folders, volumes
+from saltvirt.images import tools
 from saltvirt.migration.facts import (
     DeviceIdentity,
     DiskReport,
@@ -27,7 +30,8 @@ class Pool:
     def __init__(self, folder, shown=True, writable=True):
         self.folder, self.shown, self.writable = folder, shown, writable
 
-    def refresh(self, _flags):
+    def refresh(self, flags):
+        assert flags == 0
         if self.shown is not None and not isinstance(self.shown, bool):
             self.shown = True  # what it remembered has grown old
 
@@ -42,6 +46,7 @@ class Pool:
         raise error
 
     def createXML(self, xml, _flags):
+        assert "<capacity unit='bytes'>0</capacity>" in xml.replace('"', "'")
         path = f"{self.folder}/{xml.partition('<name>')[2].partition('<')[0]}"
         words = None if self.writable else "Permission denied"
         if words is None and os.path.exists(path):
@@ -58,7 +63,8 @@ class Volume:
     def __init__(self, path):
         self.path = path
 
-    def delete(self, _flags):
+    def delete(self, flags):
+        assert flags == 0
         os.unlink(self.path)
 
 
@@ -80,6 +86,7 @@ def test_a_folder_of_both_is_known_by_the_marker(disk, shown, writable):
     with shared_folders.put([disk]) as marks:
         found = shared_folders.same(Pool(folder, shown, writable), marks[folder], "ext4")
         assert found == (True, None)
+        assert re.fullmatch("salt-virt-marker-[0-9a-f]{16}", marks[folder])
     assert os.listdir(folder) == ["web1.qcow2"]
 
 
@@ -100,9 +107,82 @@ def test_the_marks_of_migrations_that_were_killed_are_tidied(disk):
             os.utime(folder / name, (1, 1))
     link.symlink_to(disk)
     os.utime(link, (1, 1), follow_symlinks=False)
+    pipe = folder / "salt-virt-marker-0123456789abcde4"
+    os.mkfifo(pipe)
+    os.utime(pipe, (1, 1))
     with shared_folders.put([disk]):
         pass
-    assert set(os.listdir(folder)) == {*list(made)[2:], link.name, "web1.qcow2"}
+    assert set(os.listdir(folder)) == {*list(made)[2:], link.name, pipe.name, "web1.qcow2"}
+
+
+@pytest.mark.parametrize("owner", [None, (NOBODY, NOBODY)])
+def test_a_mark_is_tidied_as_its_owner(disk, monkeypatch, owner):
+    """root may be nobody on the server, who takes nothing away there."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    left, ran = Path(disk).parent / "salt-virt-marker-0123456789abcdef", []
+    left.touch()
+    os.chown(left, *(owner or (0, 0)))
+    os.utime(left, (1, 1))
+
+    def run(argv, _what, user, timeout_s):
+        ran.append((argv, user, timeout_s))
+        return tools.run(argv, "it", timeout_s=timeout_s)
+
+    monkeypatch.setattr(shared_folders, "tools", SimpleNamespace(run=run))
+    with shared_folders.put([disk]):
+        assert ran[-1] == (("rm", "-f", str(left)), owner, 60)
+    assert os.listdir(left.parent) == ["web1.qcow2"]
+
+
+def test_a_mark_that_became_a_link_or_a_pipe_meanwhile_is_none(disk):
+    """What it was when it was looked at is no promise: nothing is followed, or waited for."""
+    mark, pipe = Path(disk).parent / "mark", Path(disk).parent / "pipe"
+    mark.symlink_to(disk)
+    with pytest.raises(OSError, match="symbolic links"):
+        shared_folders._is_mark(mark)
+    os.mkfifo(pipe)
+    shared_folders._is_mark(pipe)
+    assert not shared_folders.is_hidden(str(pipe))
+
+
+def test_a_disk_that_is_not_there_yet_has_its_mark_beside_its_place(disk):
+    os.unlink(disk)
+    with shared_folders.put([disk]) as marks:
+        assert os.listdir(os.path.dirname(disk)) == [*marks.values()] != []
+
+
+def test_a_file_that_is_mounted_there_has_no_mark_beside_it(disk, monkeypatch):
+    """Its folder is on another file system, of which the mark would tell."""
+    real = os.stat
+
+    def stat(path, **how):
+        found = real(path, **how)
+        return SimpleNamespace(st_dev=-1) if path == disk else found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shared_folders.os, "stat", stat)
+        assert not shared_folders._beside(os.path.dirname(disk), disk)
+    assert shared_folders._beside(os.path.dirname(disk), disk)
+
+
+def test_who_may_not_write_is_followed_by_who_may(disk, monkeypatch):
+    """The folder's owner, then the disk's."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    os.chown(disk, NOBODY, NOBODY)
+    asked = []
+
+    def run(argv, _what, user, timeout_s):
+        asked.append(user)
+        if user != (NOBODY, NOBODY):
+            raise errors.OperationFailed("permission denied")
+        return tools.run(argv, "it", timeout_s=timeout_s)
+
+    monkeypatch.setattr(shared_folders, "tools", SimpleNamespace(run=run))
+    with shared_folders.put([disk]) as marks:
+        assert len(marks) == 1
+    assert asked == [None, (0, 0), *[(NOBODY, NOBODY)] * 2]
 
 
 def test_an_equal_path_of_another_file_system_is_known_by_the_marker(disk, tmp_path):
@@ -156,8 +236,8 @@ def test_the_marker_is_written_as_who_may_where_root_is_nobody(disk, monkeypatch
 
 
 def test_a_file_that_root_may_not_read_is_known(disk, monkeypatch):
-    assert not shared_folders.is_hidden(disk)
-    assert not shared_folders.is_hidden(f"{disk}.gone")
+    assert shared_folders.is_hidden(disk) is False
+    assert shared_folders.is_hidden(f"{disk}.gone") is False
 
     def deny(*_args):
         raise PermissionError(13, "Permission denied")
@@ -176,7 +256,12 @@ def test_a_link_to_a_file_elsewhere_is_not_proven_by_the_folder_of_the_link(disk
     with shared_folders.put([str(link)]) as marks:
         mark = marks[str(link.parent)]
         assert os.listdir(link.parent) == ["web1.qcow2"]
-        assert shared_folders.same(Pool(str(link.parent)), mark, "ext4") == (False, None)
+        found = shared_folders.same(Pool(str(link.parent)), mark, "ext4")
+        assert found == (False, None)
+        assert shared_folders.of(str(link), found) == found  # a link adds no doubt to a no
+        shared, why = shared_folders.of(str(link), (True, None))
+        assert shared is None and "is a link to" in why
+        assert shared_folders.of(disk, (True, None)) == (True, None)
 
 
 @pytest.mark.parametrize("names", ["ab", "ba"])
@@ -218,6 +303,8 @@ def test_which_file_system_a_path_is_on(tmp_path):
     assert shared_folders.file_system(f"{tmp_path}/web1.qcow2", mounts) == "nfs4"
     assert shared_folders.file_system(f"{tmp_path}more/web1.qcow2", mounts) == "ext4"
     assert shared_folders.file_system("/srv/with space/a", mounts) == "xfs"
+    Path(mounts).write_text("")
+    assert shared_folders.file_system("/srv/with space/a", mounts) is None
 
 
 def test_a_device_is_read_whole(tmp_path, monkeypatch):
@@ -354,6 +441,18 @@ class Broken(Pool):
 
     def refresh(self, _flags):
         raise libvirt.libvirtError("no storage pool")
+
+
+@pytest.mark.parametrize(("kept_s", "slept"), [(6, [2, 2, 2]), (7, [2, 2, 2, 2])])
+def test_the_target_is_looked_at_until_what_it_remembers_must_be_old(
+    disk, monkeypatch, kept_s, slept
+):
+    clock = Clock()
+    monkeypatch.setattr(shared_folders, "time", clock)
+    monkeypatch.setattr(shared_folders, "CACHED_S", kept_s)
+    pool = Pool(os.path.dirname(disk), shown=None, writable=False)
+    shared_folders.same(pool, "salt-virt-marker-x", "nfs4")
+    assert clock.slept == slept
 
 
 @pytest.mark.parametrize("kind", [Pool, Broken])

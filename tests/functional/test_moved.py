@@ -1,5 +1,7 @@
 """A guest that left this host is not made here a second time by the host's own SLS."""
 
+import stat
+
 import pytest
 
 pytest.importorskip("libvirt")
@@ -48,6 +50,14 @@ def test_a_guest_that_moved_away_is_not_made_again(host, tmp_path):  # noqa: F81
         host.modules["virt.purge"](name)
     finally:
         departed.forget(name)
+
+
+def test_a_note_is_roots_alone_and_goes_where_it_lies(tmp_path):
+    folder = tmp_path / "moved"
+    departed.note("web1", "hv2", str(folder))
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    departed.forget("web1", str(folder))
+    assert departed.why("web1", str(folder)) is None and list(folder.iterdir()) == []
 
 
 def test_a_note_that_cannot_be_read_is_none(tmp_path):

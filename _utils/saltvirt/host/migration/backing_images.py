@@ -33,20 +33,23 @@ def bring(target: Target, base: BackingFile) -> None:
 
     target: a prepare.Target; base: of a storage.DiskPlan. Raises MigrationFailed.
     """
-    path = base.path
-    while not _there(target, base):
-        try:
-            _copy(target, base)
-            break
-        except errors.AlreadyExists:  # another migration was quicker
-            continue
-    else:
-        if not storage.by_content(path) and not same_content.same_there(target.peer, path):
-            raise errors.MigrationFailed(
-                f"the target has another {path} than the backing file of the guest's disk"
-            )
-    if storage.by_content(path):
+    path, named_by_content = base.path, storage.by_content(base.path)
+    is_ours = _copied(target, base) or named_by_content
+    if not is_ours and not same_content.same_there(target.peer, path):
+        raise errors.MigrationFailed(
+            f"the target has another {path} than the backing file of the guest's disk"
+        )
+    if named_by_content:
         _record(target, path)
+
+
+def _copied(target: Target, base: BackingFile) -> bool:
+    """Whether we have brought it. False: it was there, or another migration has."""
+    while not _there(target, base):
+        with contextlib.suppress(errors.AlreadyExists):  # another one was quicker
+            _copy(target, base)
+            return True
+    return False
 
 
 def _copy(target: Target, base: BackingFile) -> None:
@@ -99,7 +102,7 @@ def _record(target: Target, path: str) -> None:
     """What our cache knows of the image, for the target's."""
     folder, name = os.path.split(path)
     record = os.path.join(folder, ".meta", f"{name}.json")
-    if os.path.exists(record) and target.size(record) is None:
-        with contextlib.suppress(errors.AlreadyExists):  # of who waited for the same image
+    if os.path.exists(record):
+        with contextlib.suppress(errors.AlreadyExists):
             target.copy(record, "0600")
             target.keep(record)

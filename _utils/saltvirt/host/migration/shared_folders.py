@@ -172,7 +172,7 @@ def same(pool: libvirt.virStoragePool, mark: str | None, fs: str | None) -> Proo
         return True, None
     taken = _taken(pool, mark)
     if taken is None and shared.on_network(fs):
-        taken = _appears(pool, mark) or None
+        taken = _appears(pool, mark)
     if taken is None:
         return None, "the target cannot make a file beside it, and does not show the one made here"
     return taken, None
@@ -196,15 +196,16 @@ def _taken(pool: libvirt.virStoragePool, mark: str) -> bool | None:
     return False
 
 
-def _appears(pool: libvirt.virStoragePool, mark: str) -> bool:
-    """Whether the other host comes to see the file, when what it remembers has grown old."""
+def _appears(pool: libvirt.virStoragePool, mark: str) -> bool | None:
+    """True when the other host comes to see the file, as what it remembers has grown old. None
+    proves nothing."""
     deadline = time.monotonic() + CACHED_S
     while time.monotonic() < deadline:
         time.sleep(2)
         try:
             pool.refresh(0)
         except libvirt.libvirtError:  # a pool of ours that another migration took for left
-            return False
+            return None
         if _visible(pool, mark):
             return True
-    return False
+    return None
