@@ -38,7 +38,7 @@ def test_it_stays_until_the_last_is_let_go(guest):
     assert stands.of(guest.target, UUID, ident) == (TWO, ONE)
     assert list(stands.every(guest.target)) == [StoodOn(UUID, ident, one) for one in (TWO, ONE)]
     assert stands.why(guest.target, UUID, ident) == "web2 on hv2 stands on it"
-    assert not guest.target.remove(UUID, ident)
+    assert guest.target.remove(UUID, ident) is False
     # since when does not tell one from another; another host's guest of the name is another
     assert stands.let_go(guest.target, UUID, ident, Stand("web1", "hv2")) is False
     assert stands.let_go(guest.target, UUID, ident, Stand("web1", "hv1", "later"))

@@ -62,6 +62,7 @@ def test_what_a_person_finds_there(guest):
     subprocess.run(["sha256sum", "--quiet", "-c", "record.sha256"], cwd=folder, check=True)
     data = json.loads((folder / "record.json").read_text())
     assert data["definition_sha256"] == hashlib.sha256(XML.encode()).hexdigest()
+    assert (folder / "vda.pieces").stat().st_mode & 0o777 == 0o600
     assert folder.stat().st_mode & 0o77 == 0
     [found] = guest.target.stock(UUID).records
     assert guest.target.definition(found) == XML
@@ -206,6 +207,27 @@ def test_a_file_that_the_record_does_not_tell_of_is_no_backup(guest, argv, words
     with pytest.raises(errors.BadAnswer, match=words):
         unfit(guest, make)
     assert guest.target.folder.names(UUID) == [".lock"]
+
+
+def test_the_longest_definition_is_still_one(guest):
+    xml = "<" * record.MOST_DEFINITION_BYTES
+    unfit(guest, made_empty, xml)
+    [found] = guest.target.stock(UUID).records
+    assert guest.target.definition(found) == xml
+
+
+def test_all_of_it_is_on_the_disk_before_it_has_its_name(guest, monkeypatch):
+    """A loss of power then leaves it whole, or leaves none."""
+    did = []
+
+    def watched(what, real):
+        return lambda *how, **more: did.append(what) or real(*how, **more)
+
+    for what in ("write", "sync", "rename"):
+        real = getattr(guest.target.folder, what)
+        monkeypatch.setattr(guest.target.folder, what, watched(what, real))
+    unfit(guest, made_empty)
+    assert did == [*["write"] * 3, "sync", "rename"]
 
 
 def test_a_file_that_was_not_written_is_no_backup(guest):
