@@ -283,17 +283,19 @@ class NewBackup:
     def _fits(self, disk: BackupDisk, stock: Stock) -> None:
         """Raises BadAnswer where a disk's file is not what the record will say of it."""
         wrong = misfit(self.disk_path(disk.target), disk)
-        if not wrong and disk.parent and (below := stock.wrong_disk(disk.parent, disk.target)):
-            wrong = f"would stand on {disk.parent}: {below}"
-        elif not wrong and disk.parent and (other := otherwise(_below(disk, stock), disk)):
-            wrong = f"would stand on {disk.parent}, which {other}"
+        wrong = wrong or (disk.parent and _misfit_below(disk, disk.parent, stock))
         if wrong:
             raise errors.BadAnswer(f"{disk.file} of {self.ident} {wrong}")
 
 
-def _below(disk: BackupDisk, stock: Stock) -> BackupDisk:
-    """The disk that it stands on, which is known to be good."""
-    return stock.chain(str(disk.parent), disk.target)[0][1]
+def _misfit_below(disk: BackupDisk, parent: str, stock: Stock) -> str | None:
+    """Why a disk cannot stand on what it is to."""
+    why = stock.wrong_disk(parent, disk.target)
+    if why:
+        return f"would stand on {parent}: {why}"
+    [(_, below), *_] = stock.chain(parent, disk.target)
+    other = otherwise(below, disk)
+    return f"would stand on {parent}, which {other}" if other else None
 
 
 class PiecesFile:
