@@ -120,6 +120,7 @@ WHICH_HOST = {
     "ha.*": (),
     "haagent.fencing": (),
     "hamaster.fencer": (),
+    "hamaster.fencing": (),
     "hamaster.leased": (),
     "host.domain.power": ("test_power",),
     "host.node.detect": (),

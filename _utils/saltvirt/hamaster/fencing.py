@@ -57,7 +57,8 @@ class FenceHost:
         return reasons.checked(self.host)
 
     def run(self) -> Result:
-        """Raises NotFound, InvalidInput, OperationFailed when no fence sees it off."""
+        """Raises NotFound, InvalidInput, OperationFailed when no fence sees it off, or when that
+        cannot be written down."""
         host, levels = self.host, self._levels()
         boot = self.person.engine.registry.host(host).boot
         self.person.tell(host, f"a person fences {host}")
@@ -66,9 +67,14 @@ class FenceHost:
             self.person.tell(host, f"{host} was not fenced: {'; '.join(said)}")
             raise errors.OperationFailed(f"{host} is not proven to be off: {'; '.join(said)}")
         text = f"{host} was switched off: {said[-1]}"
-        self.person.wish(
-            host, text, lambda known: replace(known, confirmed={**known.confirmed, host: boot})
-        )
+        try:
+            self.person.wish(
+                host, text, lambda known: replace(known, confirmed={**known.confirmed, host: boot})
+            )
+        except (errors.VirtError, OSError) as exc:
+            self.person.tell(host, text)
+            why = f"{text}; high availability does not know it: {exc}"
+            raise errors.OperationFailed(why) from exc
         changes = {"power": {"new": OFF}}
         return Result(host, f"{text}{self.person.beside}", changes, {"said": said})
 

@@ -705,6 +705,7 @@ def test_where_guests_would_go_is_by_what_hosts_say_now(cloud):
 @pytest.fixture
 def bmc(tmp_path, monkeypatch):
     monkeypatch.setattr(fences, "PATH", f"{tmp_path}/bmc:/usr/bin:/bin")
+    monkeypatch.setattr(fences, "time", Clock())
     (tmp_path / "bmc").mkdir()
     return Bmc(tmp_path / "bmc")
 
@@ -713,6 +714,8 @@ def test_a_fence_is_asked_and_nothing_switched(cloud, bmc):
     bmc.does(status=ON)
     found = FenceHost(cloud, "hv000").check()
     assert found.answer()["hv000"]["result"] is None
+    assert found.comment == "hv000 is on and would be switched off"
+    assert found.changes == {"power": {"new": "off"}}
     assert found.more["table"][1] == [1, "fence_fake", "", "on", ""]
     assert [one["action"] for one in bmc.told()] == ["status"]
 
@@ -742,6 +745,39 @@ def test_a_host_that_a_fence_sees_off_is_as_confirmed(cloud, bmc, engine):
     found = FenceHost(cloud, "hv000").run()
     assert found.changes == {"power": {"new": "off"}}
     assert wishes(cloud).confirmed == {"hv000": 5}
+    assert [told["message"] for _, told in cloud.told] == [
+        "a person fences hv000", "hv000 was switched off: fence 1 (fence_fake): off after 0 s",
+    ]  # fmt: skip
+
+
+def not_written(cloud):
+    """A fence sees hv000 off: what is raised then."""
+    with pytest.raises(errors.OperationFailed) as raised:
+        FenceHost(cloud, "hv000").run()
+    text = "hv000 was switched off: fence 1 (fence_fake): off after 0 s"
+    assert cloud.told[-1][1]["message"] == text and wishes(cloud).confirmed == {}
+    before, after = raised.value.text.split("; high availability does not know it: ")
+    assert before == text
+    return after
+
+
+def test_a_host_that_is_off_is_said_to_be_where_another_master_leads(cloud, bmc, engine):
+    """It was said alone that the other one leads."""
+    cloud.opts["virt"]["ha"].update(name="salt", masters=["salt", "salt2"])
+    write_engine(cloud, Registry(1, 3), leading=False, leader="salt2")
+    bmc.does(off=ON, status=OFF)
+    assert not_written(cloud) == "salt2 leads: say it on that master"
+
+
+def test_a_host_that_is_off_is_said_to_be_where_that_cannot_be_written(
+    cloud, bmc, engine, monkeypatch
+):
+    def full(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(WishStore, "change", full)
+    bmc.does(off=ON, status=OFF)
+    assert not_written(cloud) == "no space left"
 
 
 def test_one_that_is_not_proven_to_be_off_is_not(cloud, bmc):
@@ -749,6 +785,9 @@ def test_one_that_is_not_proven_to_be_off_is_not(cloud, bmc):
     with pytest.raises(errors.OperationFailed, match="hv000 is not proven to be off: fence 1"):
         FenceHost(cloud, "hv000").run()
     assert wishes(cloud).confirmed == {}
+    assert [told["message"] for _, told in cloud.told] == [
+        "a person fences hv000", "hv000 was not fenced: fence 1 (fence_fake): on after 0 s",
+    ]  # fmt: skip
     with pytest.raises(errors.NotFound, match="hv001 has no fence"):
         FenceHost(cloud, "hv001").run()
 
@@ -799,3 +838,10 @@ def test_what_no_host_sees_off_is_not_proven_to_be(elsewhere, says):
     with pytest.raises(errors.OperationFailed, match="hv000 is not proven to be off"):
         FenceHost(elsewhere, "hv000").run()
     assert wishes(elsewhere).confirmed == {}
+
+
+def test_a_host_says_of_a_fence_that_it_sees_it_on_or_off_or_that_it_timed_out(elsewhere):
+    elsewhere.says = {"hv001": "?" * 30, "hv002": "on"}
+    found = FenceHost(elsewhere, "hv000").check()
+    assert found.reasons == (f"hv001: virt.ha_fence answered '{'?' * 20}'",)
+    assert [row[2] for row in found.more["table"][1:]] == ["hv002"]
