@@ -1272,6 +1272,28 @@ def test_the_same_is_not_begun_twice(guests):
     gate.set()
 
 
+def test_what_no_thread_could_be_had_for_is_begun_when_there_is_one(guests, monkeypatch, caplog):
+    """It was held to be at work for ever: a guest was neither started nor killed any more."""
+
+    real = threading.Thread.start
+
+    def start(thread):
+        if thread.name.endswith(" web1"):
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    with monkeypatch.context() as without:
+        without.setattr(threading.Thread, "start", start)
+        guests.start("web1", 4)
+        guests.kill("web1")
+    assert "cannot start web1: can't start new thread" in caplog.messages
+    assert not guests.copies.get("web1").busy
+    guests.start("web1", 4)
+    becomes(guests, "web1", facts.RUNNING)
+    end(guests, "web1")
+
+
 def test_the_definition_of_a_guest_that_was_just_given_is_told_at_once(guests):
     told = []
     guests.names = frozenset()

@@ -272,13 +272,21 @@ class Guests:
             raise
 
     def _begin(self, kind: str, name: str, work: Callable[..., None], *words: object) -> bool:
-        """On a thread of its own, unless the same is at work."""
+        """On a thread of its own, unless the same is at work, or no thread can be had."""
         with self._guard:
             if (kind, name) in self._busy:
                 return False
             self._busy.add((kind, name))
         args = (kind, name, work, words)
-        threading.Thread(target=self._work, args=args, name=f"{kind} {name}", daemon=True).start()
+        try:
+            threading.Thread(
+                target=self._work, args=args, name=f"{kind} {name}", daemon=True
+            ).start()
+        except RuntimeError as exc:
+            log.error("cannot %s %s: %s", kind, name, exc)
+            with self._guard:
+                self._busy.discard((kind, name))
+            return False
         return True
 
     def _work(
