@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from saltvirt.ha import safety
 from saltvirt.ha.facts import ALIVE, WORKING
 from saltvirt.ha.registry import ERROR, IGNORED, MAINTENANCE, RECOVERING, UP, GuestRecord, Registry
 from saltvirt.ha.view import APART, TOGETHER, GuestRule, GuestWanted
@@ -182,7 +183,9 @@ class Room:
     def _is_left_over(self, name: str, host: str) -> bool:
         """The host lost the lease of the guest's disks, lives, and has not killed it yet."""
         arrived, record = self.view.beats.get(host), self.registry.guests.get(name)
-        there = arrived.beat.guests.get(name) if arrived else None
+        beat = arrived.beat if arrived else None
+        gone = beat is not None and safety.is_given_up(self.registry.host(host), beat.boot)
+        there = beat.guests.get(name) if beat and not gone else None
         alive = there is not None and there.state in ALIVE
         return alive and record is not None and host not in _hosts_of(record)
 
@@ -214,8 +217,9 @@ class Room:
 
 
 def _hosts_of(record: GuestRecord) -> set[str]:
-    found = {place.host for place in record.places} | {record.host, record.target}
-    return found - {""}
+    """Where it may run, or is to. One that is to be down, and is, is nowhere."""
+    own = record.host if record.run or record.state == IGNORED else ""
+    return {*(place.host for place in record.places), own, record.target} - {""}
 
 
 def _size(wanted: GuestWanted) -> facts.Guest:

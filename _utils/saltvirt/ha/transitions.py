@@ -135,7 +135,7 @@ GUESTS = (
         for state in (*_ASKED_FOR, ERROR)
     ),
     Row(STOPPED, "is_wanted", RECOVERING, "it is to be started", "resume"),
-    Row(STOPPED, "was_left", STOPPED, "its host is gone, where it was stopped", "leave"),
+    Row(STOPPED, "was_left", STOPPED, "it is down", "leave"),
     *(
         row
         for state in _ASKED_FOR

@@ -149,6 +149,14 @@ def test_a_host_gets_no_guest_of_which_an_older_start_is_alive_there(there, reco
     assert room(records, beats=[beat]).against("web1", "h2") == why
 
 
+@pytest.mark.parametrize("gone, left_over", [(1, True), (2, False)])
+def test_nothing_is_left_over_from_a_boot_that_is_proven_to_be_over(gone, left_over):
+    hosts = {"h2": HostRecord(FENCED, boot=1, gone=gone)}
+    beat = made.beat("h2", guests={"web1": made.RUNS})
+    found = room({"web1": made.record("h1")}, hosts, [beat])
+    assert bool(found.against("web1", "h2")) is left_over
+
+
 def test_nothing_is_left_over_on_a_host_that_was_never_heard():
     found = room({"web1": made.record()})
     del found.view.beats["h2"]
@@ -226,6 +234,19 @@ def test_the_guests_of_a_host_are_its_own_and_those_that_the_registry_has_there(
     assert found.at == {
         "h1": {"web2", "web3", "gone"}, "h2": {"web1", "web3"}, "h3": {"web2"},
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("changes, there", [
+    ({"state": ERROR, "run": False, "places": ()}, False),
+    ({"state": ERROR, "run": False}, True),  # it may run still
+    ({"state": ERROR, "places": ()}, True),  # it is left as it is, to be looked at
+    ({"state": IGNORED, "run": False, "places": ()}, True),  # a person may have started it
+    ({"state": PLACED, "places": ()}, True),
+])  # fmt: skip
+def test_a_guest_that_is_to_be_down_and_is_keeps_no_other_one_off_its_host(changes, there):
+    records = {"web1": DOWN, "web2": made.record("h2", **changes)}
+    found = room(records, rules=(GuestRule(("web1", "web2"), APART),))
+    assert bool(found.against("web1", "h2")) is there
 
 
 def test_a_guest_is_not_in_its_own_way():
