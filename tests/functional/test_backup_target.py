@@ -209,6 +209,25 @@ def test_a_file_that_the_record_does_not_tell_of_is_no_backup(guest, argv, words
     assert guest.target.folder.names(UUID) == [".lock"]
 
 
+def _marked_corrupt(path):
+    """QEMU, docs/interop/qcow2.txt: bit 1 of the incompatible features."""
+    made_empty(path)
+    with open(path, "r+b") as file:
+        file.seek(79)
+        file.write(b"\2")
+
+
+def _with_a_snapshot(path):
+    made_empty(path)
+    qemu_img("snapshot", "-c", "one", path)
+
+
+@pytest.mark.parametrize("make", [_marked_corrupt, _with_a_snapshot])
+def test_a_file_in_which_more_is_than_a_disk_is_no_backup(guest, make):
+    with pytest.raises(errors.BadAnswer, match="a snapshot, or is marked as corrupt"):
+        unfit(guest, make)
+
+
 def test_the_longest_definition_is_still_one(guest):
     xml = "<" * record.MOST_DEFINITION_BYTES
     unfit(guest, made_empty, xml)

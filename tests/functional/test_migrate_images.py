@@ -155,12 +155,12 @@ def test_an_image_of_that_size_is_not_taken_while_its_turn_lasts(base, monkeypat
 
 @pytest.mark.parametrize("end_s, fails", [(60, False), (61, True)])
 def test_a_copy_that_does_not_grow_for_a_minute_has_died(base, monkeypatch, end_s, fails):
-    clock, turn = Clock(), storage.coming(base.path)
+    clock, turn = Clock(500), storage.coming(base.path)
     monkeypatch.setattr(backing_images, "time", clock)
 
     class Waiting(Target):
         def end_if_asked(self):
-            if clock.now >= end_s:
+            if clock.now >= 500 + end_s:
                 self.peer.files = {base.path: CONTENT}
 
     target = Waiting(Peer())
@@ -168,7 +168,7 @@ def test_a_copy_that_does_not_grow_for_a_minute_has_died(base, monkeypatch, end_
     why = pytest.raises(errors.MigrationFailed) if fails else contextlib.nullcontext()
     with why:
         backing_images.bring(target, base)
-    assert clock.now == 61
+    assert clock.now == 561
 
 
 def test_an_image_named_by_its_content_is_not_compared_and_its_record_comes_along(
