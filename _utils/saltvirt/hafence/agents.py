@@ -99,10 +99,13 @@ def _run(fence: FenceSetting, action: str, patience_s: float) -> _Call:
     told = {**fence.options, "action": action}
     told |= {"password": password} if password else {}
     text = "".join(f"{key}={value}\n" for key, value in told.items())
-    process = subprocess.Popen(
-        [path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        start_new_session=True, env={"PATH": PATH, "LC_ALL": "C.UTF-8", "HOME": "/"}, cwd="/",
-    )  # fmt: skip
+    try:
+        process = subprocess.Popen(
+            [path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            start_new_session=True, env={"PATH": PATH, "LC_ALL": "C.UTF-8", "HOME": "/"}, cwd="/",
+        )  # fmt: skip
+    except OSError as exc:
+        raise errors.OperationFailed(f"{path}: {exc.strerror}") from exc
     try:
         said, _ = process.communicate(text.encode(), timeout=patience_s)
     except BaseException as exc:

@@ -126,6 +126,17 @@ def test_a_program_that_is_not_there_is_named(bmc):
         fences.off(FenceSetting("fence_other"))
 
 
+def test_a_program_that_cannot_be_run_is_no_proof_and_the_next_is_tried(bmc):
+    """It is not for this machine, or was damaged: no fence after it was tried."""
+    bmc.does(status=OFF)
+    broken = bmc.folder / "fence_broken"
+    broken.write_bytes(b"\x7fELF")
+    broken.chmod(0o755)
+    last, said = fences.in_turn((FenceSetting("fence_broken"), bmc.setting), "hv1")
+    assert last.state == "off" and len(said) == 2
+    assert said[0].endswith(f": {broken}: Exec format error")
+
+
 def test_a_password_that_others_may_read_is_refused(bmc):
     bmc.password.chmod(0o644)
     with pytest.raises(errors.OperationFailed, match="can be read by others: chmod 600"):
