@@ -119,6 +119,7 @@ TRUST = {
 WHICH_HOST = {
     "ha.*": (),
     "haagent.fencing": (),
+    "hafence.agents": (),
     "hamaster.fencer": (),
     "hamaster.fencing": (),
     "hamaster.leased": (),

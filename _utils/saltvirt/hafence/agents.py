@@ -28,6 +28,8 @@ PATH = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin"
 _ON, _OFF = 0, 2
 _LONGEST_SECRET = 4096
 _SHOWN = 300
+# one that is killed, and hangs in the kernel
+_END_S = 5
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def secret(fence: FenceSetting) -> str | None:
     if place is None:
         return None
     try:
-        handle = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        handle = os.open(place, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as exc:
         raise errors.OperationFailed(f"{place}: {exc.strerror}") from exc
     try:
@@ -125,11 +127,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=5)
-    for pipe in (process.stdin, process.stdout):
-        if pipe:
-            with contextlib.suppress(OSError):
-                pipe.close()
+        process.wait(timeout=_END_S)
+    for pipe in filter(None, (process.stdin, process.stdout)):
+        with contextlib.suppress(OSError):
+            pipe.close()
 
 
 def in_turn(

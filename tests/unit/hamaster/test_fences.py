@@ -1,10 +1,13 @@
 """A fence agent is a program that is told by its standard input; a small one stands in for those of
 ClusterLabs. tests/integration asks the real one."""
 
+import contextlib
+import gc
 import os
 import signal
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.hafence import agents as fences
 from saltvirt.hafence.setting import FenceSetting
-from tests.clock import until
+from tests.clock import Clock, until
 
 AGENT = """#!/bin/sh
 cat > "{folder}/told.new"
@@ -62,16 +65,29 @@ def test_off_is_what_its_status_says_after_it(bmc):
     assert bmc.told()[0] == {"ip": "10.1.0.1", "action": "off", "password": "secret1"}
 
 
+REFUSED = "Connection refused …"
 ENDS = (
-    (ON, ON, "on"), (FAILED, OFF, "off"), (FAILED, ON, "on"), (FAILED, FAILED, "timed out"),
-    (ON, FAILED, "timed out"), (ON, "exit 7", "timed out"), (ON, "kill -9 $$", "timed out"),
-)  # fmt: skip
+    (ON, ON, "on", ""),
+    (FAILED, OFF, "off", f"fence_fake off: {REFUSED}"),
+    (OFF, OFF, "off", "fence_fake off: 2"),
+    (FAILED, ON, "on", f"fence_fake off: {REFUSED}"),
+    (FAILED, FAILED, "timed out", f"fence_fake off: {REFUSED}; fence_fake status: {REFUSED}"),
+    (ON, FAILED, "timed out", f"fence_fake status: {REFUSED}"),
+    (ON, "exit 7", "timed out", "fence_fake status: 7"),
+    (ON, "kill -9 $$", "timed out", "fence_fake status: -9"),
+)
 
 
-@pytest.mark.parametrize("off, status, end", ENDS)
-def test_nothing_else_is_a_proof(bmc, off, status, end):
+@pytest.mark.parametrize("off, status, end, words", ENDS)
+def test_nothing_else_is_a_proof(bmc, off, status, end, words):
     bmc.does(off, status)
-    assert fences.off(bmc.setting).state == end
+    assert fences.off(bmc.setting) == fences.Outcome(end, words)
+
+
+def test_a_fence_without_a_password_is_told_none(bmc):
+    bmc.does(status=ON)
+    fences.status(FenceSetting("fence_fake"))
+    assert bmc.told() == [{"action": "status"}]
 
 
 def test_no_password_is_in_what_is_said(bmc):
@@ -84,7 +100,13 @@ def test_no_password_is_in_what_is_said(bmc):
 def test_a_program_that_hangs_ends_with_its_children(bmc):
     bmc.does(off=f"sleep 77 & echo $! > {bmc.folder}/child; wait", status=OFF)
     began = time.monotonic()
-    assert fences.off(bmc.setting, patience_s=0.5).state == "off"
+    gc.collect()  # what others left open
+    with warnings.catch_warnings(record=True) as left_open:
+        warnings.simplefilter("always", ResourceWarning)
+        found = fences.off(bmc.setting, patience_s=0.5)
+        gc.collect()
+    assert found == fences.Outcome("off", "fence_fake off took longer than 0 s")
+    assert left_open == []
     assert time.monotonic() - began < 60
     child = int((bmc.folder / "child").read_text())
     for _ in range(50):
@@ -144,17 +166,30 @@ def test_a_password_that_others_may_read_is_refused(bmc):
     assert bmc.told() == []
 
 
-@pytest.mark.parametrize("make", (
-    lambda path: None, lambda path: path.mkdir(), os.mkfifo,
-    lambda path: path.write_bytes(b""), lambda path: path.write_bytes(b"a\x00b"),
-), ids=("gone", "folder", "fifo", "empty", "binary"))  # fmt: skip
-def test_a_password_file_may_be_anything(bmc, make):
+@pytest.mark.parametrize("make, why", (
+    (lambda path: None, ": No such file or directory"),
+    (lambda path: path.mkdir(mode=0o700), " is no file"),
+    (lambda path: os.mkfifo(path, 0o600), " is no file"),
+    (lambda path: path.write_bytes(b""), " has no password in its first line"),
+    (lambda path: path.write_bytes(b"\nsecret1"), " has no password in its first line"),
+    (lambda path: path.write_bytes(b"a\x00b"), " has no password in its first line"),
+), ids=("gone", "folder", "fifo", "empty", "second line", "binary"))  # fmt: skip
+def test_a_password_file_may_be_anything(bmc, make, why):
     bmc.password.unlink()
     make(bmc.password)
     if bmc.password.is_file():
         bmc.password.chmod(0o600)
-    with pytest.raises(errors.OperationFailed, match=str(bmc.password)):
+    with pytest.raises(errors.OperationFailed) as raised:
         fences.secret(bmc.setting)
+    assert raised.value.text == f"{bmc.password}{why}"
+
+
+def test_the_password_is_the_first_line_of_a_file_that_is_closed_again(bmc):
+    bmc.password.write_text("secret 1\r\nsecret2\n")
+    assert fences.secret(bmc.setting) == "secret 1"
+    for one in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # another thread's
+            assert os.readlink(one) != str(bmc.password)
 
 
 def test_levels_are_tried_in_turn_until_one_sees_it_off(bmc, tmp_path):
@@ -168,6 +203,44 @@ def test_levels_are_tried_in_turn_until_one_sees_it_off(bmc, tmp_path):
     assert last.state == "off"
     assert [one.split(":")[1].split()[0] for one in said] == ["timed", "on", "off"]
     assert "not installed" in said[0]
+
+
+def test_what_each_level_said_is_told_with_how_long_it_took(monkeypatch):
+    clock = Clock(100)
+    monkeypatch.setattr(fences, "time", clock)
+    ends = iter([fences.Outcome("timed out", "no route"), fences.Outcome("on")])
+
+    def run(_fence):
+        clock.sleep(7)
+        return next(ends)
+
+    levels = (FenceSetting("fence_a"), FenceSetting("fence_b"))
+    assert fences.in_turn(levels, "hv1", run) == (fences.Outcome("on"), [
+        "fence 1 (fence_a): timed out after 7 s: no route", "fence 2 (fence_b): on after 7 s",
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize("says, asked, state, words", (
+    ((), "", "timed out", ""),
+    (("off", "on"), "a", "off", "from a: off"),
+    (("on", "off"), "ab", "off", "from a: on; from b: off"),
+    ((errors.ConnectionFailed("it is lost"), "off"), "ab", "off",
+     "from a: timed out: it is lost; from b: off"),
+    (("on", "timed out"), "ab", "timed out", "from a: on; from b: timed out"),
+))  # fmt: skip
+def test_of_the_hosts_that_run_a_fence_the_first_that_sees_it_off_is_the_last(
+    says, asked, state, words
+):
+    hosts, found = dict(zip("ab", says, strict=False)), []
+
+    def ask(host):
+        found.append(host)
+        if isinstance(hosts[host], Exception):
+            raise hosts[host]
+        return fences.Outcome(hosts[host])
+
+    assert fences.by_first(hosts, ask) == fences.Outcome(state, words)
+    assert "".join(found) == asked
 
 
 def test_without_a_fence_nothing_is_proven():
