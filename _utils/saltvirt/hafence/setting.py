@@ -87,10 +87,8 @@ def mapping(given: object, where: str, known: set[str] | None) -> dict[str, Any]
     """A mapping with no other keys than the known ones. Raises InvalidInput."""
     if not isinstance(given, Mapping):
         raise errors.InvalidInput(f"{where} must be a mapping, not {units.shown(given)}")
-    unknown = sorted(map(str, set(given) - known)) if known else []
-    if unknown:
+    if known is not None and (unknown := sorted(map(str, set(given) - known))):
         raise errors.InvalidInput(
-            f"{where}: unknown setting {', '.join(unknown)}; "
-            f"known: {', '.join(sorted(known or ()))}"
+            f"{where}: unknown setting {', '.join(unknown)}; known: {', '.join(sorted(known))}"
         )
     return dict(given)

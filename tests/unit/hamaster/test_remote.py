@@ -100,12 +100,13 @@ def test_nobody_is_believed_for_more_than_he_was_asked(monkeypatch):
     hosts.remote.answered("hv3", told)
     hosts.remote.answered("hv2", {**told, "attempt": "4.7.1"})
     hosts.remote.answered("hv2", {**told, "host": "hv9"})
-    with pytest.raises(errors.BadAnswer):
-        hosts.remote.answered("hv2", {**told, "state": "offf"})
+    with pytest.raises(errors.BadAnswer, match=r"ended 'off{18}'$"):
+        hosts.remote.answered("hv2", {**told, "state": f"off{'f' * 30}"})
     assert not found
     hosts.heard.clear()
     worker.join(5)
     assert found[0].state == "timed out"
+    assert hosts.remote._waiting == {}, "it keeps nothing of those that it asked"
 
 
 def test_an_attempt_goes_to_other_hosts_where_its_fence_says_so():
