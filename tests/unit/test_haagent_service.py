@@ -14,6 +14,7 @@ from saltvirt.ha import agent_view, decide, facts, view
 from saltvirt.ha.facts import ArrivedBeat, Beat
 from saltvirt.haagent import definitions, service, settings
 from saltvirt.haagent.copies import Copy
+from saltvirt.haagent.inbox import Asked
 from saltvirt.hafence.agents import Outcome
 from saltvirt.hafence.setting import FenceAsked, FenceSetting
 from saltvirt.hatalk import frames, tls
@@ -485,6 +486,17 @@ def test_a_beat_that_fails_is_not_the_last(cloud, monkeypatch, caplog):
     monkeypatch.undo()
     seq = one.state.seq
     until(lambda: one.state.seq > seq + 2, "beats")
+
+
+def test_a_question_that_fails_is_not_the_last(cloud, monkeypatch, caplog):
+    one = cloud.start("hv1")
+    until(lambda: one.copies.is_known, "libvirt")
+    monkeypatch.setattr(one.fencing, "asked", lambda *_: 1 / 0)
+    for kind in (frames.FENCE, frames.DEFINITION):
+        one.inbox.asked.put(Asked("salt", kind, {"name": "web1", "xml": DOMAIN}, 0))
+    one.wake.set()
+    until(lambda: one.guests.kept.get("web1"), "the answer to the one after it")
+    assert "fence of salt failed: division by zero" in caplog.text and one.ended is None
 
 
 def test_an_incoming_guest_is_taken_only_by_the_registrys_word(three):

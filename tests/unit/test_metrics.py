@@ -274,6 +274,18 @@ def test_a_fault_of_its_own_is_told_to_who_asks_and_the_next_one_is_answered(cap
     assert fresh() == 7
 
 
+def test_without_memory_for_a_thread_it_says_so_and_the_next_one_is_answered(monkeypatch):
+    def full(_thread):
+        raise RuntimeError("can't start new thread")
+
+    fresh = Fresh(lambda: 7, 60)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", full)
+        with pytest.raises(errors.ConnectionFailed, match="can't start new thread"):
+            fresh()
+    assert fresh() == 7
+
+
 def test_it_looks_again_and_again_until_it_is_stopped():
     stop, seen_ = threading.Event(), []
     Look(lambda: seen_.append(threading.current_thread()), 0.001, "room").begin(stop)

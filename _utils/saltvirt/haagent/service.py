@@ -334,7 +334,7 @@ class Service:
     # what it is told beside beats and calls
 
     def answer(self) -> None:
-        """All that waits."""
+        """All that waits; whatever goes wrong with one, the next one follows."""
         self.hear_masters()
         with contextlib.suppress(queue.Empty):
             while True:
@@ -343,6 +343,8 @@ class Service:
                     self._answer(asked)
                 except (errors.VirtError, OSError) as exc:
                     log.warning("%s of %s: %s", asked.kind, asked.sender, plain.line(exc))
+                except Exception as exc:  # as in a beat
+                    log.exception("%s of %s failed: %s", asked.kind, asked.sender, exc)
 
     def hear_masters(self) -> None:
         """One that is new, or back, is told all definitions."""

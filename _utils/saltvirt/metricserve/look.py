@@ -30,16 +30,21 @@ class Fresh(Generic[_T]):
         self._under_way: Future[_T] | None = None
 
     def __call__(self) -> _T:
-        """Raises VirtError, ConnectionFailed where it takes too long."""
+        """Raises VirtError, ConnectionFailed where it takes too long, or cannot begin."""
         with self._lock:
-            if self._under_way is None:
-                self._under_way = Future()
-                threading.Thread(target=self._run, args=(self._under_way,), daemon=True).start()
-            mine = self._under_way
+            mine = self._under_way = self._under_way or self._begun()
         try:
             return mine.result(timeout=self.within_s)
         except NotInTime:
             raise errors.ConnectionFailed(f"no answer within {self.within_s:g} s") from None
+
+    def _begun(self) -> Future[_T]:
+        mine: Future[_T] = Future()
+        try:
+            threading.Thread(target=self._run, args=(mine,), daemon=True).start()
+        except RuntimeError as exc:  # the system has no room for one
+            raise errors.ConnectionFailed(str(exc)) from exc
+        return mine
 
     def _run(self, mine: Future[_T]) -> None:
         try:
