@@ -3,6 +3,7 @@ of our own. What needs neither is in test_backup_served.py."""
 
 # ruff: noqa: F811
 import contextlib
+import errno
 import io
 import json
 import os
@@ -206,6 +207,24 @@ def test_where_who_asked_for_it_has_died_nothing_is_left(runs, asked, conn, fold
         monkeypatch.setattr(sys, "stdout", out)
         assert keeper.main([]) == 1
     assert runs.isActive() and not is_backed_up(runs) and names(runs) == []
+    nothing_is_left(folder, conn)
+
+
+def test_what_goes_wrong_while_it_is_shown_is_said_and_ends_it(
+    runs, asked, conn, folder, monkeypatch, capsys
+):
+    """Its checkpoint stays: the target may have read all of it."""
+    given_to_the_program(monkeypatch, asked)
+
+    def full(*_):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(keeper, "_keep", full)
+    assert keeper.main([]) == 1
+    shown, said = map(json.loads, capsys.readouterr().out.splitlines())
+    assert shown["serving"]["host"] == HOST
+    assert said == {"error": "the disks of web1 cannot be shown: Too many open files"}
+    assert not is_backed_up(runs) and names(runs) == [CHECKPOINT]
     nothing_is_left(folder, conn)
 
 

@@ -141,6 +141,23 @@ def test_a_master_that_does_not_limit_or_not_answer(monkeypatch):
         pass
 
 
+def test_a_long_copy_keeps_its_place_also_when_the_master_does_not_answer(monkeypatch):
+    clock, asked = Clock(), []
+    monkeypatch.setattr(download_slot, "time", clock)
+
+    def ask(told):
+        asked.append((clock.now, told))
+        if clock.now:
+            raise OSError("timed out")
+
+    with download_slot.DownloadSlot("salt://x", ask, None) as slot:
+        for clock.now in (download_slot.RENEW_S, download_slot.RENEW_S + 1):
+            slot.renew()
+        slot.renew()  # it was tried just now
+    assert [at for at, _ in asked[:2]] == [0, download_slot.RENEW_S + 1]
+    assert asked[0][1] == asked[1][1]
+
+
 def test_a_queue_that_does_not_move_is_not_waited_in_for_ever(monkeypatch):
     clock, said = Clock(), []
     monkeypatch.setattr(download_slot, "time", clock)

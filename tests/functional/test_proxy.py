@@ -91,6 +91,24 @@ def test_a_user_has_so_many_pages_and_no_more(proxied, monkeypatch):
     assert proxied.browser().begin(SECRET) == {"page": True}
 
 
+def test_a_browser_that_goes_before_it_is_answered_is_counted_no_more(proxied):
+    asked, goes = threading.Event(), threading.Event()
+
+    def stands(_ticket):
+        asked.set()
+        goes.wait(30)
+
+    proxied.stands = stands
+    one = proxied.browser()
+    one.say(SECRET)
+    assert asked.wait(30) and proxied.proxy.users
+    one.close()
+    until(lambda: not proxied.proxy.users, "it has gone")
+    goes.set()
+    assert proxied.browser().begin(SECRET) == {"page": True}
+    assert proxied.proxy.users == {("anna", True): 1}
+
+
 def test_a_guest_whose_hypervisor_is_not_reached(proxied):
     pair = own_pair.made(reach.DOOR, certs.CLIENT)
     with socket.create_server(("127.0.0.1", 0)) as gone:

@@ -17,7 +17,7 @@ pytest.importorskip("libvirt")
 from saltvirt import errors
 from saltvirt.ha import agent_view, facts
 from saltvirt.ha.agent_view import Kept
-from saltvirt.ha.facts import Beat, Call, Pledge, Promise
+from saltvirt.ha.facts import Beat, Call, GuestThere, Pledge, Promise
 from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord, Registry
 from saltvirt.haagent import (
     copies,
@@ -37,6 +37,7 @@ from saltvirt.haagent.copies import PAUSED, Copies, Copy, Seen, Snapshot
 from saltvirt.haagent.definitions import Definitions
 from saltvirt.haagent.definitions import parse as definition
 from saltvirt.haagent.guests import Guests, Where
+from saltvirt.haagent.health import Health
 from saltvirt.hatalk import addresses
 from saltvirt.host.connection import libvirt
 from saltvirt.host.migration import departed
@@ -1011,6 +1012,17 @@ def test_a_guest_that_does_not_listen_is_waited_for_and_asked_again(guests, monk
     guests.shut_down("web1")
     becomes(guests, "web1", facts.STOPPED)
     guests.domain("web1").undefine()  # of the one libvirt that other tests have, too
+
+
+def test_of_a_guest_that_is_given_back_nothing_is_kept():
+    """It comes again one day, and is as well as any."""
+    health, seen = Health(None, lambda: 1000, 60), Seen("web1", "u", True, number=7)
+    there = {"web1": GuestThere(1, facts.STOPPED)}
+    health.look({"web1": seen}, ["web1"])
+    health.failed("web1", ValueError("no memory"))
+    assert health.over(there)["web1"].seen == "it did not start: no memory"
+    health.look({"web1": seen}, [])
+    assert health.over(there) == there
 
 
 def test_an_agent_in_a_guest_is_heard_by_its_answer_alone(guests, monkeypatch):

@@ -12,6 +12,7 @@ import ssl
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -283,6 +284,27 @@ def test_those_that_prove_nothing_take_no_place_from_others(end):
     until(lambda: agent.heard, "the beat")
     for one in silent:
         one.close()
+
+
+def test_one_that_takes_no_connection_is_tried_again_and_again_by_one_at_a_time(ca):
+    with contextlib.ExitStack() as stack:
+        deaf = stack.enter_context(socket.socket())
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        where = deaf.getsockname()
+        stack.enter_context(socket.create_connection(where))  # its queue is full
+
+        def half_open():
+            """Of /proc/net/tcp: SYN_SENT to that port."""
+            rows = Path("/proc/net/tcp").read_text().splitlines()
+            return sum(f":{where[1]:04X} 02 " in row for row in rows)
+
+        one = Talk(ca.credentials("hv1"), lambda *_frame: None, replace(PACE, connect_s=0.2))
+        stack.callback(one.close)
+        one.call("hv2", *where)
+        for _ in range(2):
+            until(lambda: half_open() == 1, "it tries")
+            until(lambda: half_open() == 0, "it gave up")
 
 
 def test_it_connects_again_when_the_other_comes_back(end):

@@ -230,3 +230,9 @@ def parse(raw):
 def unfinished(lab, host):
     """The journals of migrations that lie on a host."""
     return lab.exec(host, f"ls {JOURNALS}", check=False).stdout.split()
+
+
+def copying(lab, name):
+    """libvirt has begun to copy a disk of a guest of the first host."""
+    done = lab.exec("hv1", f"virsh domjobinfo {name} --rawstats", check=False).stdout
+    return "disk_processed" in done and "disk_processed: 0\n" not in done

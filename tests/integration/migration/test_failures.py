@@ -17,13 +17,8 @@ def begin(lab, guests, name):
     """A guest whose migration has begun to copy its disk."""
     guest = guests(name).define("hv1", "256M").fill("hv1", 100).start("hv1")
     lab.exec("master", f"salt --async hv1 virt.migrate {name} hv2 max_bandwidth={SLOW}")
-    lab.wait(lambda: copying(lab, name), "the disk is being copied")
+    lab.wait(lambda: counter.copying(lab, name), "the disk is being copied")
     return guest
-
-
-def copying(lab, name):
-    done = lab.exec("hv1", f"virsh domjobinfo {name} --rawstats", check=False).stdout
-    return "disk_processed" in done and "disk_processed: 0\n" not in done
 
 
 def ended(lab):
@@ -108,7 +103,7 @@ def test_the_targets_disk_fills_up(cloud, guests):
     try:
         guest = guests("f-full", folder=folder).define("hv1", "256M").fill("hv1", 100).start("hv1")
         cloud.exec("master", f"salt --async hv1 virt.migrate f-full hv2 max_bandwidth={SLOW}")
-        cloud.wait(lambda: copying(cloud, "f-full"), "the disk is being copied")
+        cloud.wait(lambda: counter.copying(cloud, "f-full"), "the disk is being copied")
         cloud.exec("hv2", f"dd if=/dev/zero of={folder}/other bs=1M", check=False)
         cloud.wait(lambda: ended(cloud), "the attempt is over", 120)
         guest.clear()

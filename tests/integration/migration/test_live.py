@@ -154,7 +154,7 @@ def test_abort(cloud, guests):
 def test_the_killed_minion_and_the_second_call(cloud, guests):
     guest = guests("mig9").define("hv1", "256M").fill("hv1", 60).start("hv1")
     cloud.exec("master", "salt --async hv1 virt.migrate mig9 hv2 max_bandwidth=16")
-    cloud.wait(lambda: guest.files("hv2"), "the target is prepared")
+    cloud.wait(lambda: counter.copying(cloud, "mig9"), "libvirt copies its disk")
     cloud.kill("hv1", "bin/salt-minion")
     cloud.exec("hv1", ["systemctl", "restart", "salt-minion"])
     cloud.wait(lambda: guest.states() == {"hv2": "running"}, "libvirt carries it on", 90)
