@@ -12,6 +12,8 @@ pytest.importorskip("libvirt")
 pytest.importorskip("tornado")
 pytest.importorskip("cryptography")
 
+from tornado import ioloop
+
 from saltvirt.answers import reach
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
@@ -91,22 +93,30 @@ def test_a_user_has_so_many_pages_and_no_more(proxied, monkeypatch):
     assert proxied.browser().begin(SECRET) == {"page": True}
 
 
-def test_a_browser_that_goes_before_it_is_answered_is_counted_no_more(proxied):
-    asked, goes = threading.Event(), threading.Event()
+@pytest.mark.parametrize("why", [None, "you may not"])
+def test_a_browser_that_goes_before_it_is_answered_is_counted_no_more(proxied, monkeypatch, why):
+    """As where a write of the server's finds it gone: nothing is read of one that waits."""
+    asked, goes, lines, opened = threading.Event(), threading.Event(), [], proxy._Line.open
+
+    def known(line):
+        lines.append((line.ws_connection.stream, ioloop.IOLoop.current()))
+        opened(line)
 
     def stands(_ticket):
         asked.set()
         goes.wait(30)
+        return why
 
+    monkeypatch.setattr(proxy._Line, "open", known)
     proxied.stands = stands
-    one = proxied.browser()
-    one.say(SECRET)
+    proxied.browser().say(SECRET)
     assert asked.wait(30) and proxied.proxy.users
-    one.close()
-    until(lambda: not proxied.proxy.users, "it has gone")
+    [(stream, loop)] = lines
+    loop.add_callback(stream.close)
     goes.set()
+    until(lambda: not proxied.proxy.users, "it is counted no more")
+    proxied.stands = lambda _ticket: None
     assert proxied.browser().begin(SECRET) == {"page": True}
-    assert proxied.proxy.users == {("anna", True): 1}
 
 
 def test_a_guest_whose_hypervisor_is_not_reached(proxied):
