@@ -57,11 +57,29 @@ def test_guests_may_read_the_images_and_nothing_beside_them(tmp_path):
     assert [mode(store.path(name)) for name in inner] == [0o700] * 4
 
 
+def _odd(*_given, **_more):
+    raise OSError("odd")
+
+
+def test_an_error_without_the_systems_words_is_told_by_its_own(store, monkeypatch):
+    why = pytest.raises(errors.ImageError, match="cannot look at salt://a: odd")
+    with why, cache._looking("salt://a"):
+        _odd()
+    monkeypatch.setattr(cache.storage, "reading", _odd)
+    with pytest.raises(errors.ImageError, match="cannot read the list of hashes /a: odd"):
+        cache._read_list("/a")
+    monkeypatch.setattr(cache, "_shared", _odd)
+    with pytest.raises(errors.ImageError, match=r"cannot fetch http://a/b to .*: odd"):
+        cache.fetch("http://a/b", store.images)
+
+
 def test_what_is_no_note_is_none(store):
     with open(store.path(".meta", "debian-0.raw.json"), "w", encoding="utf-8") as file:
         file.write("{")
     assert store.read(".meta", "debian-0.raw.json") is None
     assert store.read(".meta", "none.json") is None
+    os.mkfifo(store.path(".meta", "pipe.json"))
+    assert store.read(".meta", "pipe.json") is None
     assert list(cache.known(store.images)) == []
     with open(store.path(".meta", "debian-0.raw.json"), "w", encoding="utf-8") as file:
         file.write(" " * cache._LONGEST_NOTE + "{}")
