@@ -25,7 +25,7 @@ from saltvirt.ha.facts import LEAVING, OFF, OVER, RESTING, WORKING, Beat, GuestT
 from saltvirt.ha.policy import FREEZE, MIGRATE
 
 if TYPE_CHECKING:
-    from saltvirt.ha.facts import Call, Pledge
+    from saltvirt.ha.facts import Call
     from saltvirt.ha.policy import HaPolicy
 
 
@@ -83,16 +83,12 @@ def _listen(state: AgentState, view: AgentView) -> None:
             beat = arrived.beat
             if safety.may_acknowledge(state.kept.promises.get(host), beat.boot):
                 heard = Heard(beat.boot, beat.seq)
-                acks[host] = max(acks.get(host, heard), heard, key=_order)
-                pledges[host] = max(pledges.get(host, beat.pledge), beat.pledge, key=_order)
+                acks[host] = max(acks.get(host, heard), heard, key=facts.order)
+                pledges[host] = max(pledges.get(host, beat.pledge), beat.pledge, key=facts.order)
     for host, arrived in view.beats.items():
         heard_s[host] = max(arrived.at_s, heard_s.get(host, arrived.at_s))
     state.acks, state.heard_s = acks, heard_s
     state.kept = replace(state.kept, pledges=pledges)
-
-
-def _order(said: Heard | Pledge) -> tuple[int, int]:
-    return said.boot, said.seq
 
 
 def _follow(state: AgentState, view: AgentView, now_s: float, policy: HaPolicy) -> None:

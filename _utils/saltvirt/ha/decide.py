@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from saltvirt.ha import lead, quiet, safety, wished
+from saltvirt.ha import facts, lead, quiet, safety, wished
 from saltvirt.ha.facts import Call, Heard, Pledge, Promise
 from saltvirt.ha.guests import GuestCase
 from saltvirt.ha.hosts import HostCase, stuck_why
@@ -65,7 +65,7 @@ def _listened(state: MasterState, view: View) -> MasterState:
 
 
 def _is_newer(one: Beat | Pledge, old: Heard | Pledge | None) -> bool:
-    return old is None or (old.boot, old.seq) < (one.boot, one.seq)
+    return old is None or facts.order(old) < facts.order(one)
 
 
 def _promised(state: MasterState, view: View, now_s: float) -> MasterState:

@@ -144,6 +144,16 @@ class Beat(Fact):
         )  # fmt: skip
 
 
+def order(said: Heard | Pledge | Beat) -> tuple[int, int]:
+    """Of two words of a host the later has the larger one."""
+    return said.boot, said.seq
+
+
+def question(attempt: str) -> str:
+    """The term and ballot for which a fence was tried: what comes before the attempt's number."""
+    return attempt.rpartition(".")[0]
+
+
 def digest(digests: Mapping[str, str]) -> str:
     """Of what each has by its name. Equal ones are of equal content."""
     return hashlib.sha256(json.dumps(sorted(digests.items())).encode()).hexdigest()

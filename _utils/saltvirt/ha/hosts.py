@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from saltvirt.ha import safety
+from saltvirt.ha import facts, safety
 from saltvirt.ha.facts import ArrivedBeat, Beat, Pledge
 from saltvirt.ha.registry import FENCING, IGNORED, SUSPECTED, HostRecord, Registry
 from saltvirt.ha.transitions import HOSTS, Row, by_state, first
@@ -210,6 +210,6 @@ def no_proof(case: HostCase) -> str:
     seen = case.view.fences.get(case.name)
     if not case.view.fence_levels.get(case.name):
         return "it has no fence, and had no watchdog that was armed"
-    if seen is not None and seen.attempt.rsplit(".", 1)[0] == case.question:
+    if seen is not None and facts.question(seen.attempt) == case.question:
         return f"its fence says {seen.outcome}, and it had no watchdog that was armed"
     return ""

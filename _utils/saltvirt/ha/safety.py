@@ -114,7 +114,7 @@ def is_at_rest(pledge: Pledge) -> bool:
 
 def fence_proves(outcome: str, attempt: str, current: str) -> bool:
     """A fence agent's word is a proof if it saw the host off, after it was given up this time."""
-    return outcome == "off" and attempt.rsplit(".", 1)[0] == current
+    return outcome == "off" and facts.question(attempt) == current
 
 
 def watchdog_proves(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from saltvirt import errors, plain
+from saltvirt.ha import facts
 from saltvirt.ha.facts import ArrivedCall
 from saltvirt.ha.view import TIMED_OUT
 from saltvirt.hafence import agents, setting
@@ -61,7 +62,7 @@ class Fencing:
         if arrived is None or not (arrived.call.leading and self._is_fresh(arrived)):
             raise errors.OperationFailed(f"{master} is not heard to lead")
         one = arrived.call.ballots.get(asked.host)
-        if one is None or asked.attempt.rpartition(".")[0] != f"{one.term}.{one.ballot}":
+        if one is None or facts.question(asked.attempt) != f"{one.term}.{one.ballot}":
             raise errors.OperationFailed(f"{asked.host} is not to be given up")
         with self._guard:
             if asked.host in self._working:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from saltvirt import errors
+from saltvirt.ha import facts
 from saltvirt.ha.view import OFF, TIMED_OUT, Fence, FenceSeen
 from saltvirt.hafence import agents
 from saltvirt.hafence.agents import Outcome
@@ -111,4 +112,4 @@ class Fencer:
 
 def _question(attempt: str) -> tuple[int, ...]:
     """The term and the ballot."""
-    return tuple(map(int, attempt.split(".")[:2]))
+    return tuple(map(int, facts.question(attempt).split(".")))
