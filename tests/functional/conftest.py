@@ -82,26 +82,22 @@ def _test_at_first():
 
 def only_test(conn):
     """The driver's host lives on between tests where one of them left it open, or Salt's loader
-    keeps the traceback of a function that it lacks: takes away the guests, pools and volumes that
-    are not its own, and has its guest run as it did at first."""
+    keeps the traceback of a function that it lacks: takes away the guests, networks, pools and
+    volumes that are not its own, and has its guest run as it did at first."""
     import libvirt
 
     test = None
     for dom in conn.listAllDomains():
         if dom.name() == "test" and _is_as_at_first(dom):
             test = dom
-            continue
-        persistent = dom.isPersistent()
-        if dom.isActive():
-            dom.destroy()
-        if persistent:
-            dom.undefineFlags(1 | 2)  # with its saved memory and its snapshots
+        else:
+            _take_away(dom, lambda dom: dom.undefineFlags(1 | 2))  # its saved memory, its snapshots
+    for network in conn.listAllNetworks():
+        if network.name() != "default":
+            _take_away(network)
     for pool in conn.listAllStoragePools():
         if pool.name() != "default-pool":
-            if pool.isActive():
-                pool.destroy()
-            if pool.isPersistent():
-                pool.undefine()
+            _take_away(pool)
         elif pool.isActive():
             for volume in pool.listAllVolumes():
                 volume.delete()
@@ -110,6 +106,14 @@ def only_test(conn):
         test.create()
     elif test.state()[0] == libvirt.VIR_DOMAIN_PAUSED:
         test.resume()
+
+
+def _take_away(one, undefine=lambda one: one.undefine()):
+    persistent = one.isPersistent()
+    if one.isActive():
+        one.destroy()
+    if persistent:
+        undefine(one)
 
 
 def _is_as_at_first(dom):

@@ -8,8 +8,6 @@ import pytest
 
 pytest.importorskip("libvirt")
 
-import libvirt
-
 from saltvirt.backupserve import api, request
 from saltvirt.backupserve.request import EndRequest
 
@@ -22,14 +20,13 @@ def folder():
 
 
 @pytest.mark.parametrize("end", ["told", "begun anew"])
-def test_what_a_process_that_was_killed_listened_on_is_gone(folder, monkeypatch, end):
+def test_what_a_process_that_was_killed_listened_on_is_gone(folder, monkeypatch, conn, end):
     """Its guest may have another name by the next backup, and then nobody looks for it."""
     monkeypatch.setattr(request, "RUN", folder)
     monkeypatch.setattr(request, "JOURNALS", os.path.join(folder, "journals"))
     for path in (request.socket_of("web1"), request.exports_of("web1"), request.socket_of("web2")):
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(path)
-    conn = libvirt.open("test:///default")
     if end == "told":
         ended = api.end(conn, "web1", EndRequest("000001-20261123T155220Z-00000000", False))
         assert "died" in ended.why
@@ -37,4 +34,3 @@ def test_what_a_process_that_was_killed_listened_on_is_gone(folder, monkeypatch,
         api.clean(conn, "web1")
     left = [name for name in os.listdir(folder) if not name.endswith(".lock")]
     assert left == [os.path.basename(request.socket_of("web2"))]
-    conn.close()

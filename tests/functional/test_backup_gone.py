@@ -11,8 +11,6 @@ import pytest
 pytest.importorskip("salt")
 pytest.importorskip("libvirt")
 
-import libvirt
-
 from saltvirt.fleet.answer import DOWN, Answer
 from saltvirt.ha.registry import FENCED, SUSPECTED, HostRecord, Registry
 from saltvirt.ha.view import MasterKept
@@ -50,7 +48,7 @@ class Cloud(Fleet):
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
+def run(tmp_path, monkeypatch, conn):
     """The verb with test=True, on a master whose high availability says this of hv1."""
     guest = Guest(tmp_path / "target")
     guest.back_up()
@@ -98,9 +96,8 @@ def test_the_operator_may_know(run):
     assert run(host="hv2", name_is_free=True)["result"] is None
 
 
-def test_it_is_not_made_beside_itself_when_it_is_called_otherwise(run):
+def test_it_is_not_made_beside_itself_when_it_is_called_otherwise(run, conn):
     """Two would have one UUID and one MAC address, and their backups be taken for one guest's."""
-    conn = libvirt.open("test:///default")
     dom = conn.defineXML(
         f"<domain type='test'><name>web9</name><uuid>{UUID}</uuid><memory>1024</memory>"
         "<os><type>hvm</type></os></domain>"
@@ -112,4 +109,3 @@ def test_it_is_not_made_beside_itself_when_it_is_called_otherwise(run):
         assert run(host="hv2", new="web7", name_is_free=True)["result"] is None
     finally:
         dom.undefine()
-        conn.close()

@@ -4,8 +4,6 @@ import pytest
 
 pytest.importorskip("libvirt")
 
-import libvirt
-
 from saltvirt import errors
 from saltvirt.backupserve import wishes
 from saltvirt.host.domain import placement_facts
@@ -17,14 +15,12 @@ XML = """<domain type='test'><name>{0}</name><memory>1024</memory><os><type>hvm<
 RECORD = f"<s:guest xmlns:s='{NAMESPACE}' version='1'><s:entry key='groups'>a</s:entry></s:guest>"
 
 
-@pytest.fixture
-def conn():
-    found = libvirt.open("test:///default")
-    there = [found.defineXML(XML.format("says", RECORD)), found.defineXML(XML.format("other", ""))]
-    yield found
+@pytest.fixture(autouse=True)
+def _guests(conn):
+    there = [conn.defineXML(XML.format("says", RECORD)), conn.defineXML(XML.format("other", ""))]
+    yield
     for one in there:
         one.undefine()
-    found.close()
 
 
 def said(conn):

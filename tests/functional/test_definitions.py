@@ -13,13 +13,6 @@ from tests.golden.cases import NETWORKS, POOLS, SECRET
 libvirt = pytest.importorskip("libvirt")
 
 
-@pytest.fixture
-def conn():
-    found = libvirt.open("test:///default")
-    yield found
-    found.close()
-
-
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_network_defined_again_is_the_same(conn, name):
     spec = network_spec.parse(name, **NETWORKS[name])

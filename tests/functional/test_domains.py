@@ -24,13 +24,6 @@ def qemu():
     return connection()
 
 
-@pytest.fixture
-def test_driver():
-    conn = libvirt.open("test:///default")
-    yield conn
-    conn.close()
-
-
 def defined(conn, wanted):
     """What libvirt makes of a definition."""
     flags = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
@@ -148,6 +141,6 @@ def test_with_the_capabilities_of_this_very_libvirt(qemu):
     round_trip(qemu, found, {"enable_vnc": True})
 
 
-def test_the_test_driver(test_driver):
+def test_the_test_driver(conn):
     kind, of_domain, arguments = DOMAINS["test"]
-    round_trip(test_driver, host(kind, of_domain), arguments)
+    round_trip(conn, host(kind, of_domain), arguments)

@@ -37,16 +37,8 @@ XML = (
 
 
 @pytest.fixture
-def dom():
-    conn = libvirt.open("test:///default")
-    _remove(conn)  # what holds the last test's connection holds its guest
-    found = conn.defineXML(XML)
-    yield found
-    _remove(conn)
-    conn.close()
-
-
-def _remove(conn):
+def dom(conn):
+    yield conn.defineXML(XML)
     for left in conn.listAllDomains():
         if left.name() == "web1":
             if left.isActive():

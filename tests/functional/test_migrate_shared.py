@@ -265,7 +265,7 @@ def test_a_link_to_a_file_elsewhere_is_not_proven_by_the_folder_of_the_link(disk
 
 
 @pytest.mark.parametrize("names", ["ab", "ba"])
-def test_a_link_is_not_proven_by_a_neighbour_in_the_shared_folder(tmp_path, names):
+def test_a_link_is_not_proven_by_a_neighbour_in_the_shared_folder(tmp_path, conn, names):
     """The target shares the folder, and has another file where the link leads: its own."""
     folder, local = tmp_path / "shared", tmp_path / "local"
     folder.mkdir()
@@ -275,15 +275,13 @@ def test_a_link_is_not_proven_by_a_neighbour_in_the_shared_folder(tmp_path, name
     (folder / "b").symlink_to(local / "b")
     disks = tuple(_file(folder / name) for name in names)
     report = GuestReport("web1", "u", "hv1", True, "running", disks=disks)
-    peer = libvirt.open("test:///default")
-    there = remote_storage.opened(peer, str(folder))
+    there = remote_storage.opened(conn, str(folder))
     with facts.marked(report) as marks, there as pool:
         for name in ("a", "b", *marks.values()):
             remote_storage.create(pool, str(folder / name), "raw", 0)
         proof = shared_folders.same(pool, marks[str(folder)], "nfs4")
         seen = [facts._path(pool, str(folder / name), proof) for name in "ab"]
         assert marks[str(folder)] in os.listdir(folder)
-    peer.close()
     assert [one.shared for one in seen] == [True, None]
     assert "is a link to" in seen[1].why
 
@@ -318,13 +316,6 @@ def test_a_device_is_read_whole(tmp_path, monkeypatch):
         assert sum(size for data, _, size in remote_storage._sections(file) if data) < 2**20
         monkeypatch.setattr(remote_storage.stat, "S_ISREG", lambda _mode: False)
         assert list(remote_storage._sections(file)) == [(True, 0, 2**21)]
-
-
-@pytest.fixture
-def conn():
-    found = libvirt.open("test:///default")
-    yield found
-    found.close()
 
 
 @pytest.mark.parametrize("folder", ["/dev", "/dev/mapper", "/sys/block", "/proc"])

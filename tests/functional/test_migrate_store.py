@@ -16,13 +16,6 @@ from saltvirt.migration.facts import GuestReport
 from tests.clock import Clock
 
 
-@pytest.fixture
-def conn():
-    found = libvirt.open("test:///default")
-    yield found
-    found.close()
-
-
 def pools(conn):
     return [pool.name() for pool in conn.listAllStoragePools()]
 

@@ -331,7 +331,7 @@ def test_what_a_master_that_is_not_updated_asks_for_has_both_names(virt):
     assert old == new
 
 
-def test_a_wrong_address_for_migrations_is_no_reason_to_say_nothing_of_guests(caplog):
+def test_a_wrong_address_for_migrations_is_no_reason_to_say_nothing_of_guests(caplog, conn):
     virt = load("test:///default", migration={"address": {"network": 7}})
     found = virt["virt.migrate_locations"]()
     assert (found.get("address"), found["guests"]) == (None, {"test": "running"})
