@@ -117,9 +117,12 @@ def _take_away(one, undefine=lambda one: one.undefine()):
 
 
 def _is_as_at_first(dom):
-    """Whether it is defined so, and runs with that memory and these vCPUs where it runs."""
+    """Whether it is defined so, runs with that memory and these vCPUs where it runs, and has no
+    snapshot."""
     first = ElementTree.fromstring(_test_at_first())
     size = [int(first.findtext(word)) for word in ("memory", "currentMemory", "vcpu")]
+    if dom.snapshotNum():
+        return False
     text = dom.XMLDesc(2).strip()  # as it is defined
     return text == _test_at_first() and (not dom.isActive() or dom.info()[1:4] == size)
 

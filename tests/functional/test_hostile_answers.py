@@ -36,7 +36,7 @@ from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
 from tests.clock import Clock
 from tests.functional import hostile
-from tests.functional.conftest import REPOSITORY, load
+from tests.functional.conftest import REPOSITORY, load, only_test
 from tests.functional.test_keys import pairs  # noqa: F401
 
 SLOW = bool(os.environ.get("SLOW"))
@@ -58,6 +58,7 @@ def recorded():
     import libvirt
 
     conn = libvirt.open("test:///default")
+    only_test(conn)
     modules = load("test:///default", labels={"rack": "a"})
     guest = {"name": "n", "cpu": 1, "mem": 64, "hypervisor": "test"}
     asked = {

@@ -14,6 +14,7 @@ pytest.importorskip("cryptography")
 
 from saltvirt import errors
 from saltvirt.operations import owners
+from saltvirt.placement import facts as placement_facts
 from saltvirt.reachmaster import news, proxy, tickets, verbs, view
 from tests.clock import until
 from tests.functional.daemon import libvirtd  # noqa: F401 - a fixture
@@ -33,6 +34,8 @@ RIGHTS = {
 @pytest.fixture
 def cloud(libvirtd, tmp_path, monkeypatch):  # noqa: F811
     monkeypatch.setattr(view, "REST_S", 0.2)
+    # what others write to this machine's disk meanwhile would be told
+    monkeypatch.setattr(placement_facts.Host, "free_disk_bytes", lambda *_: 2**30)
     found = Reached(libvirtd.uri, tmp_path)
     found.opts["engines"] = ["virt_reach"]
     monkeypatch.setattr(view.View, "_listen", lambda _self: None)

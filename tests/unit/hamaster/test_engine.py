@@ -185,6 +185,11 @@ def test_what_cannot_be_written_is_not_told_either(still, opts, monkeypatch):
     assert engine.problem == "" and len(still.told) == 3
 
 
+def _problem_shown(opts):
+    found = files.read(seen.path(opts), seen.EngineSeen)
+    return found and found.problem
+
+
 @pytest.mark.parametrize("where", ["ended", "hosts"])
 def test_a_fault_of_its_own_ends_one_beat_and_not_the_engine(still, opts, monkeypatch, where):
     """What is seen is asked for again to be shown: that may fail the same way."""
@@ -200,7 +205,7 @@ def test_a_fault_of_its_own_ends_one_beat_and_not_the_engine(still, opts, monkey
         until(lambda: engine.problem, "its problem")
         assert engine.problem == "the engine does not act: internal error: ValueError('broken')"
     until(lambda: engine.problem == "", "the next beat")
-    assert files.read(seen.path(opts), seen.EngineSeen).problem == ""
+    until(lambda: _problem_shown(opts) == "", "that it is shown")
     stop.set()
     thread.join(10)
     assert not thread.is_alive()
