@@ -98,7 +98,8 @@ def test_what_changed_is_told_and_nothing_else(cloud, page):
     assert (guests["web1"]["state"], news_of_it["disarmed"]) == ("paused", True)
 
 
-def test_thirty_pages_are_one_question(cloud, page):
+def test_thirty_pages_are_one_question(cloud, page, monkeypatch):
+    monkeypatch.setattr(view, "REST_S", 2)
     cloud.guest()
     before = asked(cloud)
     all_of_them = [page() for _ in range(30)]
@@ -189,7 +190,8 @@ def test_a_page_says_nothing_but_look(page):
     assert one.end == (1000, "this was not to be said")
 
 
-def test_who_says_look_without_end_gets_no_more_than_others(cloud, page):
+def test_who_says_look_without_end_gets_no_more_than_others(cloud, page, monkeypatch):
+    monkeypatch.setattr(view, "REST_S", 2)
     one = page()
     told(one, "hosts")
     before = asked(cloud)

@@ -451,7 +451,7 @@ def test_one_that_takes_changes_is_told_what_changed_on_its_own_connection(end, 
 
 
 def test_one_that_gathers_hears_all_and_is_woken_seldom(end):
-    agent, master = end("hv1"), end("salt", pace=replace(PATIENT, gather_s=0.2))
+    agent, master = end("hv1", pace=PATIENT), end("salt", pace=replace(PATIENT, gather_s=1))
     looked = []
     select = master.talk._loop._selector.select
     master.talk._loop._selector.select = lambda *wait: looked.append(1) or select(*wait)

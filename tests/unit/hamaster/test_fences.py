@@ -103,9 +103,9 @@ def test_a_program_that_hangs_ends_with_its_children(bmc):
     gc.collect()  # what others left open
     with warnings.catch_warnings(record=True) as left_open:
         warnings.simplefilter("always", ResourceWarning)
-        found = fences.off(bmc.setting, patience_s=0.5)
+        found = fences.off(bmc.setting, patience_s=2)
         gc.collect()
-    assert found == fences.Outcome("off", "fence_fake off took longer than 0 s")
+    assert found == fences.Outcome("off", "fence_fake off took longer than 2 s")
     assert left_open == []
     assert time.monotonic() - began < 60
     child = int((bmc.folder / "child").read_text())
