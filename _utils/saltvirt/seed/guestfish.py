@@ -283,21 +283,27 @@ class Tree:
             self.remove(path)
 
 
-def _root_of_plain(session: Session) -> str | None:
-    """The one partition that can hold a system, if the disk is as plain as that."""
+def _kinds(session: Session) -> dict[str, str]:
+    """What is in each partition, or on each disk where there are none, as libblkid calls it."""
     devices = session.text("list-partitions").split() or session.text("list-devices").split()
-    kinds = {device: session.text("vfs-type", device) for device in devices}
+    return {device: session.text("vfs-type", device) for device in devices}
+
+
+def _root_of_plain(kinds: dict[str, str]) -> str | None:
+    """The one partition that can hold a system, if the disk is as plain as that."""
     plain = [device for device, kind in kinds.items() if kind in _PLAIN]
-    others = set(kinds.values()) - _PLAIN - _NO_ROOT
-    return plain[0] if len(plain) == 1 and not others else None
+    return plain[0] if len(plain) == 1 and not _special(kinds) else None
 
 
-def _mount_inspected(session: Session) -> None:
-    """Lets libguestfs find the system: several partitions, LVM, subvolumes."""
+def _special(kinds: dict[str, str]) -> list[str]:
+    return sorted(set(kinds.values()) - _PLAIN - _NO_ROOT)
+
+
+def _mount_inspected(session: Session) -> bool:
+    """Lets libguestfs find the system: several partitions, LVM, subvolumes. Is there one?"""
     roots = session.text("inspect-os").split()
     if not roots:
-        _mount_any(session)
-        return
+        return _mount_any(session)
     if len(roots) > 1:
         raise errors.SeedFailed(f"there are {len(roots)} operating systems on it")
     mounts = {}
@@ -310,9 +316,10 @@ def _mount_inspected(session: Session) -> None:
         except errors.SeedFailed:
             if point == "/":
                 raise
+    return True
 
 
-def _mount_any(session: Session) -> None:
+def _mount_any(session: Session) -> bool:
     """A system that libguestfs does not know by name is still one if it looks like one."""
     for line in session.text("list-filesystems").splitlines():
         device, _, kind = line.partition(": ")
@@ -321,20 +328,22 @@ def _mount_any(session: Session) -> None:
         with contextlib.suppress(errors.SeedFailed):
             session.run("mount", device, "/")
             if all(session.text("is-dir", path) == "true" for path in ("/etc", "/usr")):
-                return
+                return True
             session.run("umount-all")
-    raise errors.SeedFailed("no file system on it has an operating system")
+    return False
 
 
 def _mount(session: Session) -> None:
-    plain = _root_of_plain(session)
-    if not plain:
-        _mount_inspected(session)
-        return
-    session.run("mount", plain, "/")
-    if session.text("is-dir", "/etc") != "true":
+    kinds = _kinds(session)
+    plain = _root_of_plain(kinds)
+    if plain:
+        session.run("mount", plain, "/")
+        if session.text("is-dir", "/etc") == "true":
+            return
         session.run("umount-all")
-        _mount_inspected(session)
+    if not _mount_inspected(session):
+        there = f" (there is {'; there is '.join(_special(kinds))})" if _special(kinds) else ""
+        raise errors.SeedFailed(f"no file system on it has an operating system{there}")
 
 
 @contextlib.contextmanager
