@@ -276,6 +276,8 @@ class Cloud:
         yield from (self.answers[host] for host in hosts)
 
     def one(self, host, function, kwarg=None, **_options):
+        if function == "virt.leftovers":
+            return {"guests": {}, "migrations": {}, "unfinished": ["web1"]}
         self.called.append((host, function, kwarg))
         if kwarg.get("test"):
             return {

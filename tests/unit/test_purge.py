@@ -43,6 +43,8 @@ class Cloud:
     def one(self, host, fun, kwarg=None, *, long=None, **_options):
         if fun == "virt.vm_state":
             return dict(self.guests[host])
+        if fun == "virt.leftovers":
+            return {"guests": {}, "migrations": {}, "unfinished": ["web1"]}
         self.asked.append((host, fun, kwarg, long))
         if kwarg.get("test"):
             return self.plans

@@ -68,8 +68,11 @@ def made(fleet: Fleet, host: str, name: str) -> None:
 
 
 def leftover(fleet: Fleet, host: str, name: str) -> Removal:
-    """Purges a guest that an init has half made. Raises OperationFailed, before anything is
-    changed, when a disk would stay: without its record it would be nobody's."""
+    """Purges a guest that an init has half made, by who holds its lock. Raises OperationFailed,
+    before anything is changed, when it is not half made any more, and when a disk would stay:
+    without its record it would be nobody's."""
+    if name not in find.leftovers(fleet, host).unfinished:
+        raise errors.OperationFailed(f"{name} on {host} was changed meanwhile: run this again")
     found = plan(fleet, host, name)
     for path in found.unsure:
         raise errors.OperationFailed(f"{path} on {host} stays: {found.keep[path]}")
