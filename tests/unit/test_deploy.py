@@ -153,7 +153,8 @@ def purged(monkeypatch):
     asked = []
 
     class Purge:
-        def __init__(self, fleet, name, delete_key, on):
+        def __init__(self, fleet, name, delete_key, on, deployment):
+            assert deployment == "shop"
             self.asked = name, delete_key, on
 
         def run(self):

@@ -34,6 +34,8 @@ class Cloud:
         for host in hosts:
             if fun == "virt.vm_state":
                 yield Answer(host, dict(self.guests.get(host, {})))
+            elif fun == "virt.inventory":
+                yield self.inventory
             else:
                 assert (fun, kwarg) == ("virt.storage_users", {"places": self.plans["shared"]})
                 self.asked.append((host, fun))
@@ -301,3 +303,33 @@ def test_what_is_written_down_of_guests_that_are_away_is_the_masters_own(tmp_pat
     assert not path.exists()
     path.write_text("{")
     assert away.of(opts, "hv1") == set()
+
+
+HOST = {"cpus": 8, "memory_kib": 16 << 20, "types": ["kvm"]}
+HOST["images_folder"] = {"path": "/x", "total_bytes": 1 << 40, "free_bytes": 1 << 40}
+WEB = {"vcpus": 1, "memory_kib": 1 << 20, "state": "running"}
+
+
+@pytest.mark.parametrize(
+    ("guests", "words"),
+    [
+        ({"web1": {**WEB, "deployment": "shop"}}, None),
+        ({"web1": {**WEB, "deployment": "bar"}}, "web1 on hv1 is not of deployment shop by now"),
+        ({"web1": WEB}, "web1 on hv1 is not of deployment shop by now: it stays"),
+        ({"web2": {**WEB, "deployment": "shop"}}, "web1 on hv1 is not of deployment shop by now"),
+        (None, f"hv1: {down('hv1').error}"),
+    ],
+)
+def test_one_that_a_deployment_lists_no_more_is_of_it_when_it_goes(tmp_path, guests, words):
+    """Somebody may have purged it meanwhile, and made another of its name there."""
+    cloud = Cloud(tmp_path, {"delete": ["/own"], "keep": {}, "shared": {}})
+    cloud.inventory = down("hv1") if guests is None else Answer("hv1", {**HOST, "guests": guests})
+    one = Purge(cloud, "web1", on="hv1", deployment="shop")
+    if words is None:
+        assert one.run().changes["removed"] is True
+        return
+    with pytest.raises(errors.VirtError) as caught:
+        one.run()
+    assert caught.value.text.startswith(words)
+    assert cloud.guests == {"hv1": {"web1": "running"}}
+    assert cloud.asked == []

@@ -486,7 +486,8 @@ class Deploy:
         for name, host in list(found.removed.items()):
             try:
                 # the names are the hosts' own: none of them makes another one's guest or key go
-                Purge(self.fleet, name, delete_key=bool(keys.host_of(name)), on=host).run()
+                known = bool(keys.host_of(name))
+                Purge(self.fleet, name, known, on=host, deployment=str(self.deployment)).run()
             except errors.VirtError as exc:
                 del found.removed[name]
                 found.failed[name] = exc.text

@@ -10,7 +10,7 @@ from saltvirt.answers.removal import RemovalPlan
 from saltvirt.fleet import syndic
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import away, begun, find, hints, keepers, lock, proof
+from saltvirt.operations import away, begun, find, hints, inventory, keepers, lock, proof
 from saltvirt.operations.operation import Checked, Reasons, Result
 
 
@@ -82,13 +82,20 @@ def leftover(fleet: Fleet, host: str, name: str) -> Removal:
 class Purge:
     """Removes a guest, its own disks, and its key when it was accepted for this guest of this host.
 
-    on: the host that must have it. The key stays when the guest could not be removed.
+    on: the host that must have it. deployment: whose guest it must be. The key stays when the guest
+    could not be removed.
     """
 
     def __init__(
-        self, fleet: Fleet, name: str, delete_key: bool = True, on: str | None = None
+        self,
+        fleet: Fleet,
+        name: str,
+        delete_key: bool = True,
+        on: str | None = None,
+        deployment: str | None = None,
     ) -> None:
         self.fleet, self.name, self.delete_key, self.on = fleet, str(name), delete_key, on
+        self.deployment = deployment
 
     def check(self) -> Checked:
         """What its host would delete and keep, and whether its key would go."""
@@ -118,6 +125,7 @@ class Purge:
             host, _ = find.locate(fleet, name)
             if self.on not in (None, host):
                 raise errors.OperationFailed(f"{name} is on {host} now, not on {self.on}: it stays")
+            self._refuse_others(host)
             removed = on_host(fleet, host, name)
             if name in (fleet.one(host, "virt.vm_state") or {}):
                 raise errors.OperationFailed(f"{host}: libvirt still has {name}")
@@ -131,6 +139,20 @@ class Purge:
         comment += " and its key from the master" if goes else ""
         changes = {"removed": True, **removed.done()}
         return Result(name, comment + _stays(why, removed), changes, {"host": host})
+
+    def _refuse_others(self, host: str) -> None:
+        """Raises OperationFailed for one that is not, or not any more, of the deployment: somebody
+        may have made it anew."""
+        if self.deployment is None:
+            return
+        hosts, unreachable = inventory.gather(self.fleet, [host])
+        if unreachable:
+            raise errors.ConnectionFailed(f"{host}: {unreachable[host]}")
+        [marked] = [one.deployment for one in hosts[0].guests if one.name == self.name] or [None]
+        if marked != self.deployment:
+            raise errors.OperationFailed(
+                f"{self.name} on {host} is not of deployment {self.deployment} by now: it stays"
+            )
 
     def _key(self, host: str) -> tuple[bool, str | None]:
         """(whether the guest's key goes with it, why it stays when there is one that does not)."""
