@@ -35,6 +35,7 @@ _MOST_BYTES = 4 * MOST_BYTES  # of what one command says, a list of files, too
 _MOST_WORDS = 64 * 1024
 _PLAIN = {"ext2", "ext3", "ext4", "xfs"}
 _NO_ROOT = {"", "vfat", "swap", "unknown"}
+_MOST_PARTITIONS = 64  # the appliance takes seconds for each where it runs without KVM
 _MOST_MOUNTS = 32  # of what the guest's fstab names
 _ERROR = "libguestfs: error: "
 # one command, the start of the appliance with emulation among them; and its end
@@ -286,6 +287,8 @@ class Tree:
 def _kinds(session: Session) -> dict[str, str]:
     """What is in each partition, or on each disk where there are none, as libblkid calls it."""
     devices = session.text("list-partitions").split() or session.text("list-devices").split()
+    if len(devices) > _MOST_PARTITIONS:
+        raise errors.SeedFailed(f"it has {len(devices)} partitions, more than {_MOST_PARTITIONS}")
     return {device: session.text("vfs-type", device) for device in devices}
 
 
