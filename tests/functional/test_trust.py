@@ -371,6 +371,9 @@ def test_a_host_lists_guests_of_others_and_nothing_of_theirs_goes(
 ):
     """With the mark of a deployment on them: S7."""
     cloud.guests.update({"hyper2": "running", "fileserver": "running"})
+    marked = {"vcpus": 1, "memory_kib": 1024, "state": "running", "deployment": "default"}
+    says = {"cpus": 1, "memory_kib": 2**20, "guests": dict.fromkeys(cloud.guests, marked)}
+    cloud.modules["virt.inventory"] = lambda **_more: says
     store._store.store("hyper2", pairs[1])
     store._store.store("fileserver", pairs[1])
     found = deploy.DeployPlan(unlisted={"hyper2": "hv1", "fileserver": "hv1", "db1": "hv3"})
