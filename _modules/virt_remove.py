@@ -41,7 +41,7 @@ def _admission():
 
 def undefine(vm_, **kwargs):
     """
-    Remove the definition of a stopped domain, and its NVRAM. Its disks stay.
+    Remove the definition of a stopped domain, and its NVRAM. Its disks and its TPM's state stay.
 
     libvirt refuses while there is saved memory or a snapshot of it; ``virt.purge`` removes
     those too.
@@ -74,7 +74,8 @@ def purge(vm_, dirs=False, removables=False, disks="own", test=False, unused=(),
     the cache and a block device outside of libvirt's pools are never deleted. Nor is what other
     hosts may have, too, as on NFS: ``salt-run virt.purge`` asks them. Where it cannot be proven
     that nobody else uses a disk, it stays. Saved memory, snapshots, NVRAM and TPM state go with
-    the guest. After a failure it can be called again.
+    the guest, but NVRAM and TPM state that other hosts may have. After a failure it can be called
+    again.
 
     :param vm_: name of the domain
     :param dirs: also remove the folders below ``virt:images`` that are empty afterwards.

@@ -87,7 +87,7 @@ def test_a_copy_that_has_just_begun_to_run_is_not_ended(dom):
     """Between the decision and the deed somebody started it."""
     dom.create()
     with pytest.raises(errors.OperationFailed, match="was started just now"):
-        recovery._end(dom)
+        recovery._end(dom, None)
     assert dom.isActive()
 
 

@@ -12,6 +12,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.host.migration import api, departed, move_journal, recovery, reservations
+from saltvirt.host.storage import usage
 from saltvirt.migration.journal import BEGUN, MOVED, MOVING, PAUSED, PAUSING, JournalEntry
 from saltvirt.migration.outcome import Side
 from tests.clock import Clock
@@ -19,6 +20,7 @@ from tests.functional.test_migrate_ends import begun, came, peer, report  # noqa
 from tests.functional.test_migrate_faults import dom, job  # noqa: F401
 
 RUNS = {"active": True, "state": "running"}
+KEEP_TPM = libvirt.VIR_DOMAIN_UNDEFINE_KEEP_TPM
 PAUSED_USER = [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_USER]
 
 
@@ -34,8 +36,8 @@ class Strict:
 
     def undefineFlags(self, flags):
         self.flags.append(flags)
-        nvram = libvirt.VIR_DOMAIN_UNDEFINE_NVRAM | libvirt.VIR_DOMAIN_UNDEFINE_KEEP_NVRAM
-        return self._dom.undefineFlags(flags & ~nvram)
+        strange = libvirt.VIR_DOMAIN_UNDEFINE_NVRAM | libvirt.VIR_DOMAIN_UNDEFINE_KEEP_NVRAM
+        return self._dom.undefineFlags(flags & ~(strange | KEEP_TPM))
 
 
 @pytest.fixture(autouse=True)
@@ -196,10 +198,41 @@ def test_a_guest_that_is_started_just_then_is_defined_again_with_its_password(do
     assert "<domain type='test'>" in kept, "not as it ran"
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_state_of_a_tpm_that_the_hosts_share_stays_with_the_guest(dom, monkeypatch, shared):
+    """libvirt would take it from under the guest that runs on the other host."""
+    monkeypatch.setattr(usage, "others_may_have", lambda conn, path: "nfs4" if shared else None)
+    tpm = "<tpm model='tpm-crb'><backend type='emulator' version='2.0'/></tpm></devices>"
+    text = dom.XMLDesc().replace("</devices>", tpm)
+    left = Strict(dom.connect().defineXML(text))
+    recovery.undefine(left)
+    assert bool(left.flags[0] & KEEP_TPM) is shared
+    dom, asked = dom.connect().defineXML(text), []
+    monkeypatch.setattr(recovery, "_end", lambda there, tpm: asked.append(tpm))
+    recovery.ACTIONS[recovery.outcome.END_THERE](dom, None)
+    assert asked == ["KEEP_TPM" if shared else "TPM"]
+
+
+def test_of_a_libvirt_that_knows_no_state_of_a_tpm_less_is_asked(dom):
+    class Older(Strict):
+        def undefineFlags(self, flags):
+            if flags & KEEP_TPM:
+                self.flags.append(flags)
+                exc = libvirt.libvirtError("unsupported flags")
+                exc.err = (libvirt.VIR_ERR_INVALID_ARG, 0, "", 0, "", "", "", 0, 0)
+                raise exc
+            return super().undefineFlags(flags)
+
+    one = Older(dom)
+    recovery._end(one, "KEEP_TPM")
+    assert [bool(flags & KEEP_TPM) for flags in one.flags] == [True, False]
+    assert recovery.confirm.find(dom.connect(), dom.UUIDString()) is None
+
+
 def test_an_ended_copy_keeps_the_file_of_its_variables(dom):
     """Both hosts may have it: the source says whose it is."""
     one = Strict(dom)
-    recovery._end(one)
+    recovery._end(one, None)
     assert one.flags[0] & libvirt.VIR_DOMAIN_UNDEFINE_KEEP_NVRAM
     assert one.flags[0] & libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
 
@@ -208,7 +241,7 @@ def test_a_copy_that_is_no_more_once_it_is_ended(peer, dom, waits):
     there = came(peer, dom, start=True)
     there.undefine()
     there.suspend()
-    recovery._end(Strict(there))
+    recovery._end(Strict(there), None)
     assert peer.listAllDomains() == []
 
 

@@ -1,5 +1,6 @@
 """What goes with a domain's definition, and in which ways libvirt is asked for it."""
 
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -11,6 +12,7 @@ from saltvirt import errors
 from saltvirt.host.domain import removal
 from saltvirt.host.migration import facts
 from saltvirt.host.storage import files, references, usage
+from tests.functional import embedded
 from tests.functional.test_usage import create, disk, place  # noqa: F401
 
 LOADER = "<loader type='pflash' readonly='yes'>/x</loader>"
@@ -199,3 +201,47 @@ def test_a_disk_in_a_pool_is_known_by_the_path_of_its_volume(place):  # noqa: F8
         ElementTree.SubElement(one, "readonly")
     assert files.writable(place.conn, root) == set()
     assert files.volume_path(place.conn, "there", None) is None
+
+
+TPM = "<tpm model='tpm-crb'><backend type='emulator' version='2.0'>{}</backend></tpm>"
+
+
+@pytest.mark.parametrize("everything", [True, False])
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(
+    ("source", "state"), [("", "/var/lib/libvirt/swtpm/{}"), ("<source path='/t'/>", "/t")]
+)
+def test_the_state_of_a_tpm_goes_with_all_else_where_no_other_host_has_it(
+    place,  # noqa: F811
+    monkeypatch,
+    everything,
+    shared,
+    source,
+    state,
+):
+    dom = Asked(place.guest(TPM.format("")))
+    text = dom.XMLDesc().replace("version='2.0'/>", f"version='2.0'>{source}</backend>")
+    path = state.format(dom.UUIDString()) if shared else None
+    monkeypatch.setattr(usage, "texts", lambda dom: [text])
+    monkeypatch.setattr(usage, "others_may_have", lambda conn, one: one == path and "nfs4")
+    removal.undefine(place.conn, dom, everything=everything)
+    kept = "KEEP_TPM" if shared or not everything else "TPM"
+    assert dom.flags[0] & flags("TPM", "KEEP_TPM") == flags(kept)
+
+
+def test_libvirt_leaves_the_state_of_a_tpm_where_it_is_told_to(monkeypatch):
+    """It takes it away with the definition otherwise, and with it the keys of the guest's disks."""
+    conn = embedded.connection()
+    monkeypatch.setattr(usage, "others_may_have", lambda conn, path: None)
+    folder = Path(conn.getURI().partition("root=")[2], "lib/swtpm")
+    text = (
+        "<domain type='qemu'><name>tpm</name><memory>65536</memory><os><type>hvm</type></os>"
+        f"<devices>{TPM.format('')}</devices></domain>"
+    )
+    for everything in (False, True):
+        dom = conn.defineXML(text)
+        state = folder / dom.UUIDString() / "tpm2/tpm2-00.permall"
+        state.parent.mkdir(parents=True, exist_ok=True)
+        state.touch()
+        assert removal.undefine(conn, dom, everything=everything)
+        assert state.exists() is not everything

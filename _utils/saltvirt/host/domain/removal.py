@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from xml.etree import ElementTree
 
 from saltvirt import errors
@@ -14,6 +14,9 @@ from saltvirt.host.storage import files, usage
 
 # an older daemon or another driver refuses flags that it does not know
 _FLAGS_UNKNOWN = ("VIR_ERR_INVALID_ARG", "VIR_ERR_NO_SUPPORT", "VIR_ERR_OPERATION_UNSUPPORTED")
+
+# where libvirt keeps the state of an emulated TPM, in a folder of the guest's UUID
+_TPM_STATE = "/var/lib/libvirt/swtpm"
 
 
 def _flags(*names: str) -> int:
@@ -37,17 +40,33 @@ def variables(conn: libvirt.virConnect, dom: libvirt.virDomain) -> Iterator[str]
         yield "NVRAM" if sure else "KEEP_NVRAM"
 
 
-def _attempts(everything: bool, nvram: str) -> list[int]:
+def tpm(conn: libvirt.virConnect, dom: libvirt.virDomain) -> str | None:
+    """What to do with the state of an emulated TPM: TPM (it goes), or KEEP_TPM where other hosts
+    may have it; None without one. libvirt takes it away with the definition unless it is told."""
+    trees = [ElementTree.fromstring(text) for text in usage.texts(dom)]
+    backends = [one for t in trees for one in t.iterfind("devices/tpm/backend[@type='emulator']")]
+    if not backends:
+        return None
+    own = f"{_TPM_STATE}/{dom.UUIDString()}"
+    sources = (one.find("source") for one in backends)
+    places = {own if source is None else source.get("path", own) for source in sources}
+    shared = any(usage.others_may_have(conn, path) for path in places)
+    return "KEEP_TPM" if shared else "TPM"
+
+
+def _attempts(everything: bool, nvram: str, state: str | None) -> list[int]:
     if not everything:
-        return [_flags(nvram), 0]
+        return [_flags(nvram, *(["KEEP_TPM"] if state else [])), _flags(nvram), 0]
     basic = _flags("MANAGED_SAVE", "SNAPSHOTS_METADATA", nvram)
     checkpoints = basic | _flags("CHECKPOINTS_METADATA")
-    return [checkpoints | _flags("TPM"), checkpoints, basic, basic & ~_flags(nvram), 0]
+    first = checkpoints | _flags(state or "TPM")
+    return [first, checkpoints, basic, basic & ~_flags(nvram), 0]
 
 
-def _undefine(dom: libvirt.virDomain, everything: bool, nvram: str) -> None:
+def ask(dom: libvirt.virDomain, attempts: Iterable[int]) -> None:
+    """Undefines it with the first of these flags that libvirt knows."""
     unknown = {getattr(libvirt, name) for name in _FLAGS_UNKNOWN}
-    attempts = list(dict.fromkeys(_attempts(everything, nvram)))
+    attempts = list(dict.fromkeys(attempts))
     for flags in attempts:
         try:
             dom.undefineFlags(flags)
@@ -60,14 +79,15 @@ def _undefine(dom: libvirt.virDomain, everything: bool, nvram: str) -> None:
 def undefine(conn: libvirt.virConnect, dom: libvirt.virDomain, everything: bool = False) -> bool:
     """Undefines a stopped domain, and confirms that it is gone.
 
-    Its NVRAM goes with it, unless somebody else may use that file; its saved memory, snapshots
-    and TPM state only with ``everything``: without, libvirt refuses while they are there.
+    Its NVRAM goes with it, unless somebody else may use that file; its saved memory and snapshots
+    only with ``everything``: without, libvirt refuses while they are there. So does the state of
+    its TPM, unless other hosts may have it; without ``everything`` that stays.
     """
     name = dom.name()
     if dom.isActive():
         raise errors.OperationFailed(f"cannot undefine {name}: it runs; stop it first")
     with connection.translated(f"undefine {name}"), variables(conn, dom) as nvram:
-        _undefine(dom, everything, nvram)
+        ask(dom, _attempts(everything, nvram, tpm(conn, dom)))
     if lookup.find(conn, name):
         raise errors.OperationFailed(f"cannot undefine {name}: libvirt still lists it")
     return True

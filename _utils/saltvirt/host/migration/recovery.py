@@ -80,21 +80,24 @@ def undefine(dom: libvirt.virDomain) -> None:
     if dom.isActive():
         raise errors.MigrationFailed(f"{name} was started on {conn.getHostname()} meanwhile")
     with removal.variables(conn, dom) as nvram:
-        dom.undefineFlags(_undefining(dom, "MANAGED_SAVE", nvram))
+        removal.ask(dom, _undefining(dom, removal.tpm(conn, dom), "MANAGED_SAVE", nvram))
     if confirm.find(conn, guest_uuid) is not None:
         checkpoints.tell(conn.defineXML(xml), known)
         raise errors.MigrationFailed(f"{name} was started on {conn.getHostname()} meanwhile")
 
 
-def _undefining(dom: libvirt.virDomain, *names: str) -> int:
-    """libvirt's number for the names of VIR_DOMAIN_UNDEFINE_*, with what libvirt knows of snapshots
-    and checkpoints; not every driver knows the flag of these."""
+def _undefining(dom: libvirt.virDomain, tpm: str | None, *names: str) -> list[int]:
+    """libvirt's numbers for the names of VIR_DOMAIN_UNDEFINE_*, with what libvirt knows of
+    snapshots and checkpoints; not every driver knows the flag of these. tpm: as removal.tpm has it:
+    of a libvirt that does not know KEEP_TPM hosts can share no such state."""
     known = ["SNAPSHOTS_METADATA", *(["CHECKPOINTS_METADATA"] if checkpoints.texts(dom) else [])]
-    return sum(getattr(libvirt, f"VIR_DOMAIN_UNDEFINE_{one}") for one in (*names, *known))
+    flags = sum(getattr(libvirt, f"VIR_DOMAIN_UNDEFINE_{one}") for one in (*names, *known))
+    keep = getattr(libvirt, "VIR_DOMAIN_UNDEFINE_KEEP_TPM", 0) if tpm == "KEEP_TPM" else 0
+    return [flags | keep, flags]
 
 
-def _end(dom: libvirt.virDomain) -> None:
-    """Removes a copy that never ran."""
+def _end(dom: libvirt.virDomain, tpm: str | None) -> None:
+    """Removes a copy that never ran. tpm: what removal.tpm says of the guest beside it."""
     if side(dom).alive:
         raise errors.OperationFailed(
             f"{dom.name()} was started just now: the hosts are asked again"
@@ -102,14 +105,14 @@ def _end(dom: libvirt.virDomain) -> None:
     if dom.isActive():
         dom.destroy()
     with unless_gone():  # a transient one is gone by now
-        dom.undefineFlags(_undefining(dom, "KEEP_NVRAM"))
+        removal.ask(dom, _undefining(dom, tpm, "KEEP_NVRAM"))
 
 
 ACTIONS: dict[str, Callable[[Any, Any], object]] = {
     outcome.END_HERE: lambda here, there: here.destroy(),
     outcome.FORGET_HERE: lambda here, there: undefine(here),
     outcome.RESUME_HERE: lambda here, there: here.resume(),
-    outcome.END_THERE: lambda here, there: _end(there),
+    outcome.END_THERE: lambda here, there: _end(there, removal.tpm(here.connect(), here)),
     outcome.PAUSE_THERE: lambda here, there: there.suspend(),
 }
 
