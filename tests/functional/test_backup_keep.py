@@ -193,6 +193,17 @@ def test_a_mark_that_cannot_be_read_is_no_good_one(chain):
     assert made[3] in guest.target.stock(UUID).good
 
 
+def test_one_whose_mark_cannot_be_read_is_not_removed(chain):
+    """Nor what it stands on, or what stands on it: nobody knows that it is not good."""
+    guest, made = chain
+    path(guest, made[1], "verified.json").write_text("{")
+    prune.guest(guest.target, UUID, Retention(last=1))
+    assert left(guest) == made
+    assert verified(guest, made[1]).is_good
+    prune.guest(guest.target, UUID, Retention(last=1))
+    assert left(guest) == [made[3]]
+
+
 def test_one_that_is_gone_or_unreadable_is_not_marked(chain):
     guest, made = chain
     with pytest.raises(errors.NotFound):
@@ -218,6 +229,50 @@ def test_without_the_tool_nothing_is_marked(chain, monkeypatch):
     with pytest.raises(errors.Unsupported, match="is not installed"):
         keep.read_back(guest.target, None, keep.ALL, None, WHEN, lambda *_: None)
     assert not path(guest, made[0], "verified.json").exists()
+
+
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="no setpriv")
+@pytest.mark.parametrize(
+    ("name", "when", "why"),
+    [
+        ("qemu-img", "check", "qemu-img was killed"),
+        ("qemu-img", "info", "qemu-img was killed"),
+        ("qemu-img", "map", "qemu-img was killed"),
+        ("qemu-nbd", "--read-only", "qemu-nbd was killed"),
+    ],
+)
+def test_where_a_tool_was_killed_nothing_is_marked(chain, tmp_path, monkeypatch, name, when, why):
+    """As where memory is short: nobody knows whether the disk is good, so a prune does not remove
+    it as one that is not."""
+    guest, made = chain
+    tool, real = tmp_path / "bin" / name, shutil.which(name)
+    tool.parent.mkdir()
+    tool.write_text(f'#!/bin/sh\n[ "$1" = {when} ] && kill -9 $$\nexec {real} "$@"\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
+    found = keep.read_back(guest.target, None, made[1], None, WHEN, lambda *_: None).backups
+    assert [(one.verified, one.wrong) for one in found] == [(None, None)]
+    assert why in found[0].trouble
+    assert guest.target.stock(UUID).good == made
+
+
+def test_one_whose_reader_is_killed_in_the_middle_is_not_marked(chain, monkeypatch):
+    guest, made = chain
+    begun, read, begins = [], reader.Reader.read, reader._begun
+
+    def begin(argv):
+        begun.append(begins(argv))
+        return begun[-1]
+
+    def killed(self, *where):
+        begun[-1].kill()
+        return read(self, *where)
+
+    monkeypatch.setattr(reader, "_begun", begin)
+    monkeypatch.setattr(reader.Reader, "read", killed)
+    with pytest.raises(reader.NotNow, match="qemu-nbd was killed"):
+        verified(guest, made[1])
+    assert guest.target.stock(UUID).good == made
 
 
 def test_the_reader_reads_through_the_chain(chain):

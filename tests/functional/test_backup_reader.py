@@ -86,6 +86,16 @@ def test_what_cannot_be_read_is_said_with_its_place(said, answer, words):
         one.read(512, 4)
 
 
+def test_one_that_is_silent_says_nothing_of_the_disk():
+    here, there = socket.socketpair()
+    with here, there:
+        there.sendall(greeting(3))
+        here.settimeout(0.2)
+        one = reader.Reader(here)
+        with pytest.raises(reader.NotNow, match="qemu-nbd was silent for 120 s"):
+            one.read(512, 4)
+
+
 def tool(tmp_path, monkeypatch, script):
     """A qemu-nbd. None: none is installed."""
     (tmp_path / "bin").mkdir()
@@ -110,18 +120,19 @@ def test_without_the_tool_it_is_said_what_is_missing(tmp_path, monkeypatch, with
 
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="no setpriv")
 @pytest.mark.parametrize(
-    ("script", "words"),
+    ("script", "kind", "words"),
     [
-        ("exec sleep 60", r"^qemu-nbd did not begin within 0\.5 s$"),
-        ("echo no; echo such disk >&2; exit 1", "^such disk$"),
-        ("exit 1", "^it said nothing$"),
+        ("exec sleep 60", reader.NotNow, r"^qemu-nbd did not begin within 0\.5 s$"),
+        ("kill -9 $$", reader.NotNow, "^qemu-nbd was killed$"),
+        ("echo no; echo such disk >&2; exit 1", reader.Unreadable, "^such disk$"),
+        ("exit 1", reader.Unreadable, "^it said nothing$"),
     ],
 )
-def test_one_that_does_not_begin(tmp_path, monkeypatch, script, words):
+def test_one_that_does_not_begin(tmp_path, monkeypatch, script, kind, words):
     tool(tmp_path, monkeypatch, script)
     monkeypatch.setattr(reader, "_BEGINS_S", 0.5)
     began = time.monotonic()
-    unreadable = pytest.raises(reader.Unreadable, match=words)
+    unreadable = pytest.raises(kind, match=words)
     with unreadable, reader.shown(["-f", "raw", "/dev/null"]):
         pytest.fail("it is shown")
     assert time.monotonic() - began < 30  # it does not go on

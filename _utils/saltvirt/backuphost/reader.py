@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -26,10 +27,17 @@ _BEGINS_S = 30
 # a target that is silent so long is dead
 SILENT_S = 120
 _PAUSE_S = 0.01
+# one that says no more is dead by then, if it dies
+_DIES_S = 1
 
 
 class Unreadable(errors.ImageError):
     """The disk cannot be read: its file, or one below it, is damaged."""
+
+
+class NotNow(errors.VirtError):
+    """The disk cannot be read at the moment, which says nothing of its file: who reads it was
+    killed, or the machine or its storage is too slow."""
 
 
 class Reader:
@@ -47,7 +55,7 @@ class Reader:
             self._take(124)
 
     def read(self, offset_bytes: int, length_bytes: int) -> bytes:
-        """So many bytes, at most MOST_BYTES. Raises Unreadable."""
+        """So many bytes, at most MOST_BYTES. Raises Unreadable, NotNow."""
         request = struct.pack(">IHHQQI", _REQUEST, 0, _READ, 1, offset_bytes, length_bytes)
         try:
             self._connection.sendall(request)
@@ -57,6 +65,8 @@ class Reader:
             if failed:
                 raise Unreadable(f"at {offset_bytes}: {os.strerror(failed)}")
             return self._take(length_bytes)
+        except TimeoutError:
+            raise _silent() from None
         except (OSError, EOFError) as exc:
             raise Unreadable(f"at {offset_bytes}: {exc}") from exc
 
@@ -79,8 +89,8 @@ class Reader:
 
 @contextlib.contextmanager
 def shown(named: list[str]) -> Iterator[Reader]:
-    """The qcow2 for the block. named: as its layers tell a tool of it. Raises Unreadable, and
-    Unsupported where qemu-nbd is missing."""
+    """The qcow2 for the block. named: as its layers tell a tool of it. Raises Unreadable, NotNow,
+    and Unsupported where qemu-nbd is missing."""
     with locks.for_now(locks.own_run(), "reader-") as folder:
         where = os.path.join(folder, "nbd")
         argv = ["qemu-nbd", "--read-only", f"--socket={where}", *named]
@@ -88,13 +98,32 @@ def shown(named: list[str]) -> Iterator[Reader]:
             stack.callback(process.kill)
             reader = _talking(where, process)
             stack.callback(reader.close)
-            yield reader
+            try:
+                yield reader
+            except Unreadable:
+                _refuse_killed(process)
+                raise
+
+
+def _refuse_killed(process: subprocess.Popen[bytes]) -> None:
+    """Raises NotNow where somebody has killed it, as the system does where memory is short."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_DIES_S)
+    if process.returncode == -signal.SIGKILL:
+        raise NotNow("qemu-nbd was killed")
+
+
+def _silent() -> NotNow:
+    return NotNow(f"qemu-nbd was silent for {SILENT_S} s")
 
 
 def _talking(where: str, process: subprocess.Popen[bytes]) -> Reader:
     try:
         return Reader(_connected(where, process))
+    except TimeoutError:
+        raise _silent() from None
     except (OSError, EOFError):  # it listens before it opens the file
+        _refuse_killed(process)
         process.kill()
         said = tools.last_words(tools.pipe(process.stderr).read())
         raise Unreadable(said) from None
@@ -125,7 +154,8 @@ def _connected(where: str, process: subprocess.Popen[bytes]) -> socket.socket:
             found.close()
             time.sleep(_PAUSE_S)
     if process.poll() is None:
-        raise Unreadable(f"qemu-nbd did not begin within {_BEGINS_S} s")
+        raise NotNow(f"qemu-nbd did not begin within {_BEGINS_S} s")
     if process.returncode == 127:  # setpriv found no such program
         raise tools.missing("qemu-nbd")
+    _refuse_killed(process)
     raise Unreadable(tools.last_words(tools.pipe(process.stderr).read()))

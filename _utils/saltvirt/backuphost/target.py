@@ -73,17 +73,20 @@ class Target:
             return Backup(ident, trouble=exc.text)
         mine = {name for disk in found.disks for name in (disk.file, disk.pieces)}
         kept = {name: length for name, length in lengths.items() if name in mine}
-        return Backup(ident, found, lengths=kept, verified=self._verified(found))
+        verified, unsure = self._verified(found)
+        return Backup(ident, found, lengths=kept, verified=verified, unsure=unsure)
 
-    def _verified(self, of: Record) -> Verified | None:
+    def _verified(self, of: Record) -> tuple[Verified | None, str | None]:
+        """(what was found when it was last read back, why that cannot be read)."""
         whose = f"{marks.FILE} of {of.ident}"
         try:
             data = self.folder.read(of.uuid, of.ident, marks.FILE, most=_MOST_MARK_BYTES)
-            return marks.parse(data, whose)
+            return marks.parse(data, whose), None
         except errors.NotFound:
-            return None
+            return None, None
         except errors.VirtError as exc:  # it may have said that a disk is broken
-            return Verified(of.when, broken={disk.target: exc.text for disk in of.disks})
+            broken = {disk.target: exc.text for disk in of.disks}
+            return Verified(of.when, broken=broken), exc.text
 
     def definition(self, of: Record) -> str:
         """The XML of a backup. Raises BadAnswer where it is not what the record was made with."""

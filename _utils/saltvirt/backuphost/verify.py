@@ -35,8 +35,8 @@ def backup(target: Target, uuid: str, ident: str, when: str, tell: Tell) -> Veri
     """What is wrong with a backup, as it is put beside its record.
 
     when: it is now. Raises NotFound where it is gone, BadAnswer where its record cannot be read,
-    Busy while another verifies the guest's, Unsupported without QEMU's tools: then nothing is put
-    down.
+    Busy while another verifies the guest's, Unsupported without QEMU's tools, NotNow where they are
+    killed or too slow: then nothing is put down.
     """
     target.folder.names(uuid)
     with target.using(uuid, ident) as found, target.folder.locked(uuid, VERIFYING):
@@ -92,8 +92,20 @@ def _wrong(target: Target, found: Record, disk: BackupDisk, progress: _Progress)
 
 
 def _check(of: Layers) -> None:
-    argv = ["qemu-img", "check", "-q", *of.argv]
-    tools.run(argv, f"check {of.paths[0]}", errors.ImageError, timeout_s=None, good=(0, _LEAKED))
+    _run(["check", "-q", *of.argv], f"check {of.paths[0]}", None, (0, _LEAKED))
+
+
+def _run(
+    argv: list[str],
+    what: str,
+    timeout_s: float | None = tools.TIMEOUT_S,
+    good: tuple[int, ...] = (0,),
+) -> bytes:
+    """What qemu-img says. Raises ImageError, NotNow."""
+    return tools.run(
+        ["qemu-img", *argv], what, errors.ImageError, timeout_s=timeout_s, good=good,
+        not_now=reader.NotNow,
+    )  # fmt: skip
 
 
 def _compared(
@@ -148,15 +160,13 @@ def _clusters(pieces: Iterable[Piece], cluster: int) -> Iterator[tuple[int, int]
 def _own(of: Layers, size_bytes: int) -> Iterator[tuple[int, int]]:
     """(begin, end) of what a file itself has, not what it stands on."""
     for begin in range(0, size_bytes, _MAPPED):
-        argv = ["qemu-img", "map", "--output=json", f"--start-offset={begin}"]
-        argv += [f"--max-length={_MAPPED}", *of.argv]
-        said = tools.run(argv, f"look into {of.paths[0]}", errors.ImageError, timeout_s=None)
+        argv = ["map", "--output=json", f"--start-offset={begin}", f"--max-length={_MAPPED}"]
+        said = _run([*argv, *of.argv], f"look into {of.paths[0]}", None)
         for one in json.loads(said):
             if one["depth"] == 0 and one.get("present", True):
                 yield one["start"], one["start"] + one["length"]
 
 
 def _cluster(path: str) -> int:
-    argv = ["qemu-img", "info", "-f", "qcow2", "--output=json", path]
-    said = json.loads(tools.run(argv, f"look into {path}", errors.ImageError))
+    said = json.loads(_run(["info", "-f", "qcow2", "--output=json", path], f"look into {path}"))
     return min(int(said["cluster-size"]), _MOST_CLUSTER)

@@ -67,7 +67,7 @@ def judge(
 
     held: name to why it stays whatever the rules say, as READ. One that is not good takes no good
     one's place, and goes when a newer one is good. What cannot be read stays, with all that is
-    older, as it may stand on that.
+    older, as it may stand on that, and with what stands on it, which may be good.
     """
     stays = _wanted(stock, retention)
     if not retention.is_set:
@@ -110,6 +110,11 @@ def _unjudged(stock: Stock, held: Mapping[str, str]) -> list[tuple[str, str]]:
     if unread:
         why = f"{unread[-1]}, which cannot be read, may stand on it"
         found += [(one, why) for one in all_[: all_.index(unread[-1])]]
+    unsure = {one.ident: f"it may be good: {one.unsure}" for one in stock if one.unsure}
+    found += unsure.items()
+    for one in all_:
+        for below in sorted(stock.needs(one) & {*unread, *unsure}):
+            found.append((one, f"{below}, which it stands on, may be good"))
     newer = all_[all_.index(good[-1]) + 1 :] if good else all_
     return found + [(one, "no newer one is good") for one in newer]
 

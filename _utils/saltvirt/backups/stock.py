@@ -18,7 +18,8 @@ class Backup:
     """A backup as it lies at its target.
 
     record: None where it cannot be read; trouble says why. lengths: the files of its folder that
-    belong to its disks and how long each is. verified: None: it was never read back.
+    belong to its disks and how long each is. verified: None: it was never read back. unsure: why
+    what was found then cannot be read; then it counts as broken, and may be good.
     """
 
     ident: str
@@ -26,6 +27,7 @@ class Backup:
     trouble: str | None = None
     lengths: Mapping[str, int] = field(default_factory=dict)
     verified: Verified | None = None
+    unsure: str | None = None
 
 
 class Stock:
@@ -133,8 +135,9 @@ class Stock:
         record = self.backups[ident].record
         if record is None:
             return set()
-        found = {at for disk in record.disks for at, _ in self.chain(ident, disk.target)}
-        return ((found | record.parents) - {ident}) & set(self.backups)
+        chains = [self.chain(ident, disk.target) for disk in record.disks]
+        found = {one for chain in chains for at, disk in chain for one in (at, disk.parent) if one}
+        return (found - {ident}) & set(self.backups)
 
 
 def _missing(backup: Backup, disk: BackupDisk) -> str | None:

@@ -7,6 +7,7 @@ import json
 import os
 import selectors
 import shutil
+import signal
 import subprocess
 import time
 from typing import IO, TYPE_CHECKING
@@ -88,12 +89,14 @@ def run(
     good: Container[int] = (0,),
     user: tuple[int, int] | None = None,
     name: str | None = None,
+    not_now: type[errors.VirtError] | None = None,
 ) -> bytes:
     """What the tool printed, as bytes.
 
     argv: list of strings. what: words for the error, e.g. ``clone /a to /b``. stdin: bytes.
     good: the exit codes that are no failure. user: (uid, gid) of who runs it; None: we.
-    name: of the tool, where argv begins with another.
+    name: of the tool, where argv begins with another. not_now: raised in the place of ``error``
+    where the tool was killed or took too long, which says nothing of what it looked at.
     Raises ``error`` with the tool's last words when it fails or takes longer than
     ``timeout_s`` seconds (None: however long), and Unsupported when it is not installed.
     """
@@ -113,12 +116,15 @@ def run(
         try:
             out, stderr = _talk(process, stdin, timeout_s)
         except TimeoutError:
-            raise error(f"cannot {what}: {label} took longer than {timeout_s} s") from None
+            late = f"cannot {what}: {label} took longer than {timeout_s} s"
+            raise (not_now or error)(late) from None
         except BufferError:
             raise error(f"cannot {what}: {label} said more than {MOST_BYTES} bytes") from None
         finally:
             if process.poll() is None:
                 process.kill()
+    if not_now and process.returncode == -signal.SIGKILL:
+        raise not_now(f"cannot {what}: {label} was killed")
     if process.returncode not in good:
         raise error(f"cannot {what}: {last_words(stderr or out)}")
     return out

@@ -1,5 +1,6 @@
 """What stays at a target: what the rules say, never less than the only good one, whole chains."""
 
+import dataclasses
 import datetime
 
 from hypothesis import given
@@ -111,6 +112,27 @@ def test_nothing_older_goes_than_one_whose_record_cannot_be_read():
     assert kept([*backups, *later], last=1) == [1, 2, 3, 6]
     assert "remove it by hand" in why([*backups, *later], 3, last=1)
     assert "may stand on it" in why([*backups, *later], 1, last=1)
+
+
+def test_what_stands_on_one_that_cannot_be_read_stays_as_it_may_be_good():
+    """However far above; what stands on nothing of it goes."""
+    below = [made.backup(1), Backup(made.ident(2), trouble="x")]
+    backups = [*below, *made.chain([3, 4], first=2), *made.chain([5, 6]), made.backup(7)]
+    assert kept(backups, last=1) == [1, 2, 3, 4, 7]
+    said = f"{made.ident(2)}, which it stands on, may be good"
+    assert why(backups, 3, last=1) == said
+    assert why(backups, 4, last=1) == said
+    # somebody has looked at it, and removed it
+    assert kept([one for one in backups if one.ident != made.ident(2)], last=1) == [7]
+
+
+def test_one_of_which_nobody_can_tell_whether_it_is_good_stays_with_its_chain():
+    told = "verified.json cannot be read"
+    mark = Verified("2026-11-23T16:00:00Z", broken={"vda": told})
+    unsure = dataclasses.replace(at(2, NOON, parent=1, verified=mark), unsure=told)
+    backups = [made.backup(1), unsure, at(3, NOON, parent=2), broken(4), made.backup(5)]
+    assert kept(backups, last=1) == [1, 2, 3, 5]
+    assert why(backups, 2, last=1) == f"it may be good: {told}"
 
 
 def test_what_is_being_read_stays_with_what_it_stands_on():
