@@ -380,6 +380,39 @@ def test_every_certificate_that_a_host_was_given_is_revoked(office):
     assert {certs.serial(first), certs.serial(second)} <= serials
 
 
+@pytest.mark.parametrize("days", [200, 800], ids=["then it expires", "it had expired"])
+def test_a_revoked_certificate_is_listed_as_long_as_its_ca_is_trusted(office, days):
+    """High availability looks at no dates: to it one that has expired is as good as any."""
+    first = office.cert("clientcert")
+    office.give("hv2")
+    office.now += days * DAY
+    office.give()
+    crl.revoke(office.store, "hv1")
+    office.now += 800 * DAY
+    crl.revoke(office.store, "hv2")
+    (serials,) = listed(office.give("hv3")["libvirt.cacrl.pem"])
+    assert certs.serial(first) in serials
+
+
+def test_what_a_ca_has_signed_that_nobody_trusts_any_more_is_forgotten(office):
+    first = office.cert("clientcert")
+    crl.revoke(office.store, "hv1")
+    office.give("hv2")
+    office.now += 800 * DAY
+    rotation.begin(office.store, office.rules)
+    assert certs.serial(first) in crl.revoked_serials(office.store)
+    rotation.swap(office.store)
+    office.give("hv2")
+    rotation.finish(office.store)
+    office.now += DAY
+    crl.revoke(office.store, "hv2")
+    assert certs.serial(first) not in crl.revoked_serials(office.store)
+    crl.readmit(office.store, "hv2")
+    office.give("hv2")
+    issued = [certs.not_after(one) for one in issue.issued(office.store.host("hv2"))]
+    assert issued and min(issued) > office.now
+
+
 def test_a_revoked_host_gets_nothing_until_it_is_readmitted_with_new_ones(office):
     first = office.cert()
     crl.revoke(office.store, "hv1")

@@ -266,15 +266,21 @@ def test_what_was_given_is_remembered_before_anybody_has_it(host):
     assert len(list(issue.issued(host.folder))) == 2
 
 
-def test_what_has_expired_for_long_is_forgotten(host):
+def test_what_had_expired_before_any_trusted_ca_began_is_forgotten(host):
     (host.folder / "issued" / "0.pem").write_bytes(b"x")
     old, young = host.sign(days=1), host.sign(days=2)
-    host.now = certs.not_after(old) + certs.BACKDATE
-    third = host.sign()
-    assert host.issued() == sorted(["0", *map(certs.serial, (old, young, third))])
-    host.now += SECOND
-    fourth = host.sign()
-    assert host.issued() == sorted(["0", *map(certs.serial, (young, third, fourth))])
+    given = ["0", *map(certs.serial, (old, young))]
+    host.store.base.mkdir()
+    path = ca.paths(host.store, "libvirt")[1]
+    for begins, gone in (
+        (START, None), (certs.not_after(old) - SECOND, None),
+        (certs.not_after(old), certs.serial(old)),
+    ):  # fmt: skip
+        host.now = begins + certs.BACKDATE
+        made = certs.self_signed(KEY, certs.subject("CA"), CA_DAYS, host.now)
+        path.write_bytes(certs.cert_pem(made))
+        given.append(certs.serial(host.sign()))
+        assert host.issued() == sorted({*given} - {gone})
 
 
 def test_who_was_given_enough_gets_none_for_a_time(host, monkeypatch):

@@ -514,22 +514,30 @@ def test_one_list_of_several_that_lacks_something_is_outdated(made):
     assert crl.outdated(made)
 
 
-def test_what_holds_no_more_leaves_the_lists(made):
+def test_what_had_expired_before_any_trusted_ca_began_leaves_the_lists(made):
     first = made.issued("hv1", days=1)
     made.issued("hv2", days=9)
     for host in ("hv1", "hv2"):
         crl.revoke(made, host)
-    made.time = certs.not_after(first) + certs.BACKDATE - datetime.timedelta(seconds=1)
-    crl.rebuild(made)
-    assert len(crl.revoked_serials(made)) == 2
-    made.time += datetime.timedelta(seconds=1)
-    crl.rebuild(made)
-    assert {about["host"] for about in crl.record(made)["serials"].values()} == {"hv2"}
+    last = certs.not_after(first) + certs.BACKDATE
+    for begins, left in (
+        (last - datetime.timedelta(seconds=1), {"hv1", "hv2"}), (last, {"hv2"}),
+        (last + 8 * DAY, set()),
+    ):  # fmt: skip
+        before = crl.record(made)["serials"]
+        made.time = begins
+        rotation.begin(made, POLICY)
+        rotation.swap(made)
+        assert crl.record(made)["serials"] == before, "the old one is trusted still"
+        rotation.finish(made)
+        assert {about["host"] for about in crl.record(made)["serials"].values()} == left
     assert crl.record(made)["hosts"] == ["hv1", "hv2"]
-    made.time += 9 * DAY
-    crl.rebuild(made)
-    assert (crl.revoked_serials(made), lists(made)) == (set(), {})
+    assert lists(made) == {}
     assert not made.path("crl.pem").exists()
+
+
+def test_of_cas_that_are_not_there_nothing_is_known(store):
+    assert ca.since(store) < START - 50 * 365 * DAY
 
 
 def test_every_authority_that_hosts_may_trust_signs_a_list(made):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from saltvirt.pki.common.certs import PrivateKey
 
 log = logging.getLogger(__name__)
+_LONG_AGO = datetime.datetime.fromtimestamp(0, datetime.timezone.utc)
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,16 @@ def _also(store: Store, name: str) -> tuple[x509.Certificate, ...]:
             if pem:
                 found += certs.load_certs(pem)
     return tuple(found)
+
+
+def since(store: Store) -> datetime.datetime:
+    """Since when there is one of the CAs that hosts may trust. What had expired before is of none
+    of them; what expires later is believed by those who look at no dates, as high availability
+    does."""
+    paths_ = [paths(store, name, of)[1] for name in AUTHORITIES for of in ("", "next-", "old-")]
+    chains = [certs.load_certs(pem) for pem in map(files.read, paths_) if pem]
+    begins = (certs.not_before(cert) for chain in chains for cert in chain)
+    return min(begins, default=_LONG_AGO)
 
 
 def check_time(cert: x509.Certificate, store: Store) -> None:

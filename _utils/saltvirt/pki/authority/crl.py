@@ -162,9 +162,8 @@ def _read(path: Path) -> list[x509.CertificateRevocationList]:
 def rebuild(store: Store) -> None:
     """Writes the lists anew, of every CA that hosts may trust. Hold the exclusive lock."""
     known = record(store)
-    now = store.now()
-    limit = (now - certs.BACKDATE).isoformat()
-    kept = {k: v for k, v in known["serials"].items() if v["not_after"] > limit}
+    now, since = store.now(), ca.since(store).isoformat()
+    kept = {k: v for k, v in known["serials"].items() if v["not_after"] > since}
     if kept != known["serials"]:
         store.keep(RECORD, {**known, "serials": kept})
     for name, prefix in AUTHORITIES.items():

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from saltvirt import units
 from saltvirt.errors import InvalidInput, PkiError
+from saltvirt.pki.authority import ca
 from saltvirt.pki.authority.policy import CertificatePolicy
 from saltvirt.pki.authority.store import Store
 from saltvirt.pki.common import certs, files
@@ -232,7 +233,8 @@ def refuse_more(case: Case, use: Use) -> None:
 
 
 def issued(folder: Path) -> Iterator[x509.Certificate]:
-    """The certificates that the host of the folder was given and that have not expired long ago."""
+    """The certificates that the host of the folder was given by CAs that are trusted; expired ones,
+    too."""
     for path in (folder / "issued").glob("*.pem"):
         with contextlib.suppress(PkiError):
             yield certs.load_certs(files.read(path))[0]
@@ -244,12 +246,13 @@ def _remember(case: Case, cert: x509.Certificate) -> None:
 
 def _forget_expired(case: Case) -> None:
     """Drops records of certificates that nobody would accept anyway."""
+    since = ca.since(case.store)
     for path in (case.folder / "issued").glob("*.pem"):
         try:
             cert = certs.load_certs(files.read(path))[0]
         except PkiError:
             continue
-        if case.store.now() - certs.not_after(cert) > certs.BACKDATE:
+        if certs.not_after(cert) <= since:
             path.unlink()
 
 

@@ -7,7 +7,7 @@
     next-*, old-*                   the same while an authority is made or changed
     crl.pem qemu-crl.pem            revoked certificates
     HOST/serverkey.pem …            what HOST has
-    HOST/issued/SERIAL.pem          every certificate it was ever given, until it expires
+    HOST/issued/SERIAL.pem          every certificate it was ever given, by a CA that is trusted
     HOST/aside/                     what was damaged and had to be replaced
 
 Everything is 0600 in folders of 0700. ``.lock`` is shared while certificates are
