@@ -7,45 +7,72 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
+from saltvirt.backupmaster import backup
 from saltvirt.backupmaster.backup import Backup
 from saltvirt.backups.answers import BackupPlan, GuestLook
 from saltvirt.backups.policy import TargetPolicy
 
-
-class Fleet:
-    """Hosts with their guests; None: it does not answer."""
-
-    opts = {}
-
-    def __init__(self, **guests):
-        self.guests = guests
-
-    def hosts(self):
-        return list(self.guests)
-
-    def ask(self, hosts, fun):
-        assert fun == "virt.vm_state"
-        for host in hosts:
-            names = self.guests[host]
-            error = "no answer" if names is None else None
-            data = None if error else dict.fromkeys(names, "running")
-            yield SimpleNamespace(host=host, error=error, data=data)
+UUID, OTHER = "the one", "another"
 
 
-def backed_up(fleet, name, host, guest, before):
-    """A guest on a host, whose UUID was last that of another one on a host before."""
-    one = Backup(fleet, name, None, None)
-    plan = BackupPlan("x", (), (), guest, before)
-    one._refuse_another(TargetPolicy("vault", "b1", "/b"), host, GuestLook("u", True, ()), plan)
+@pytest.fixture
+def backed_up(monkeypatch):
+    """A function that backs a guest up, which has the UUID by what its host says; by the last
+    backup of that UUID it was another one on another host. hosts: each with its guests and their
+    UUIDs; None: it does not answer."""
+
+    def act(name, host, guest, before, only=None, **hosts):
+        there = [
+            SimpleNamespace(
+                name=one, guests=[SimpleNamespace(name=n, uuid=u) for n, u in guests.items()]
+            )
+            for one, guests in hosts.items()
+            if guests is not None
+        ]
+        silent = {one: "no answer" for one, guests in hosts.items() if guests is None}
+        monkeypatch.setattr(backup.inventory, "gather", lambda _fleet: (there, silent))
+        one = Backup(None, name, None, None, host=only)
+        plan, look = BackupPlan("x", (), (), guest, before), GuestLook(UUID, True, ())
+        one._refuse_another(TargetPolicy("vault", "b1", "/b"), host, look, plan)
+
+    return act
+
+
+EVIL = {"evil": UUID}
 
 
 @pytest.mark.parametrize(
-    ("hv1", "why"),
-    [(["web1"], "that is web1's on hv1, which has it still"), (None, "which does not answer")],
+    ("before", "hosts"),
+    [
+        ("hv1", {"hv1": {"web1": UUID}, "hv3": EVIL}),
+        ("hv1", {"hv1": {"web2": OTHER}, "hv2": {"web1": UUID}, "hv3": EVIL}),  # it was moved since
+        ("hv3", {"hv1": {"web1": UUID}, "hv3": EVIL}),  # from the one that says it has it
+        ("hv1", {"hv2": {"web2": UUID}, "hv3": EVIL}),  # and renamed
+        (None, {"hv1": {"web1": UUID}, "hv3": EVIL}),
+    ],
 )
-def test_one_that_is_anothers_is_refused(hv1, why):
-    with pytest.raises(errors.Refused, match=why):
-        backed_up(Fleet(hv1=hv1, hv3=["evil"]), "evil", "hv3", "web1", "hv1")
+def test_one_that_is_anothers_is_refused(backed_up, before, hosts):
+    [(name, host)] = [
+        (name, host)
+        for host, guests in hosts.items()
+        for name, uuid in guests.items()
+        if uuid == UUID and host != "hv3"
+    ]
+    said = f"hv3 says that evil has the UUID {UUID}, and so does {host} of {name}"
+    with pytest.raises(errors.Refused, match=said):
+        backed_up("evil", "hv3", "web1", before, **hosts)
+    with pytest.raises(errors.Refused, match=said):
+        backed_up("evil", "hv3", "web1", before, "hv3", **hosts)
+
+
+@pytest.mark.parametrize("silent", ["hv1", "hv2"])
+def test_whoever_is_silent_may_have_it(backed_up, silent):
+    """Where it was, or where it went to since."""
+    hosts = {"hv1": {}, "hv2": {}, "hv3": EVIL, silent: None}
+    said = f"that was web1's on hv1 .*, and {silent} does not answer: .* host=hv3"
+    with pytest.raises(errors.Refused, match=said):
+        backed_up("evil", "hv3", "web1", "hv1", **hosts)
+    backed_up("evil", "hv3", "web1", "hv1", "hv3", **hosts)  # a person knows
 
 
 @pytest.mark.parametrize(
@@ -58,5 +85,8 @@ def test_one_that_is_anothers_is_refused(hv1, why):
         ("web2", "hv3", "web1", "hv1"),  # both, and nobody has the old one
     ],
 )
-def test_the_guest_itself_goes_on(name, host, guest, before):
-    backed_up(Fleet(hv1=[], hv3=[name]), name, host, guest, before)
+def test_the_guest_itself_goes_on(backed_up, name, host, guest, before):
+    hosts = {"hv1": {}, "hv2": {"web1": OTHER}, "hv3": {}, host: {name: UUID}}
+    backed_up(name, host, guest, before, **hosts)
+    if host == before:  # it was renamed at most: nobody else's word is needed
+        backed_up(name, host, guest, before, **{**hosts, "hv2": None})

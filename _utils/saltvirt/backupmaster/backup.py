@@ -20,7 +20,7 @@ from saltvirt.backups.answers import (
 )
 from saltvirt.backups.policy import BackupPolicy, TargetPolicy
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import find, lifecycle, lock, slots
+from saltvirt.operations import inventory, lifecycle, lock, slots
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.report import Report
 
@@ -113,15 +113,19 @@ class Backup:
     ) -> None:
         """Raises Refused for a UUID that is another guest's: its host says which one it is, and
         what it says must not become the latest backup of the other one."""
-        if plan.guest in (None, self.name) or plan.host in (None, host):
+        if plan.guest in (None, self.name):
             return
-        there = find.locations(self.fleet)
-        silent = plan.host in there.unreachable
-        if silent or plan.host in there.guests.get(str(plan.guest), {}):
+        says = f"{host} says that {self.name} has the UUID {look.uuid}"
+        hosts, silent = inventory.gather(self.fleet)
+        for there in hosts:
+            for guest in there.guests:
+                if guest.uuid == look.uuid and there.name != host:
+                    raise errors.Refused(f"{says}, and so does {there.name} of {guest.name}")
+        if silent and not self.host and plan.host not in (None, host):
             raise errors.Refused(
-                f"{host} says that {self.name} has the UUID {look.uuid}; by the backups at "
-                f"{target.name} that is {plan.guest}'s on {plan.host}, which "
-                + ("does not answer" if silent else "has it still")
+                f"{says}; that was {plan.guest}'s on {plan.host} by the backups at {target.name}, "
+                f"and {', '.join(sorted(silent))} does not answer: where you know that it is the "
+                f"same guest, give host={host}"
             )
 
     def _made(self, target: TargetPolicy) -> Result:
