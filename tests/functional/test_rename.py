@@ -8,6 +8,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
+from saltvirt.host.domain import lookup
 from saltvirt.host.storage import usage
 from tests.functional.test_init import MIB, host, image, names  # noqa: F401
 
@@ -185,3 +186,78 @@ def test_the_volume_for_cloud_init_is_renamed_with_its_guest(web1):
     assert not iso.exists()
     assert iso.with_name("web2.iso").exists()
     assert "web1.iso" not in web1.conn.lookupByName("web2").XMLDesc()
+
+
+VARIABLES = ["<nvram template='/t'>{}</nvram>",
+             "<nvram template='/t' type='file'><source file='{}'/></nvram>"]  # fmt: skip
+
+
+def with_variables(host, name, path, how=VARIABLES[0]):  # noqa: F811
+    """Gives a guest firmware whose variables are in that file."""
+    os_ = "<loader readonly='yes' type='pflash'>/x</loader>" + how.format(path)
+    xml = host.conn.lookupByName(name).XMLDesc()
+    host.conn.defineXML(xml.replace("<boot dev", f"{os_}<boot dev", 1))
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("how", VARIABLES)
+def test_the_variables_of_its_firmware_are_renamed_with_their_guest(web1, tmp_path, how, there):
+    """Else libvirt gives the same file to the next guest of the old name."""
+    old, new = tmp_path / "web1_VARS.fd", tmp_path / "web2_VARS.fd"
+    with_variables(web1, "web1", old, how)
+    if there:
+        old.write_bytes(b"web1's")
+    made = web1.modules["virt.rename"]("web1", "web2")
+    assert str(new) not in made["disks"]
+    assert f"{new}" in web1.conn.lookupByName("web2").XMLDesc()
+    assert str(old) not in web1.conn.lookupByName("web2").XMLDesc()
+    assert not old.exists()
+    assert (new.read_bytes() if new.exists() else None) == (b"web1's" if there else None)
+    assert web1.modules["virt.leftovers"]()["made"] == {}
+
+
+def test_variables_are_in_the_way_as_a_disk_is_and_go_back_when_it_fails(web1, tmp_path):
+    old, new = tmp_path / "web1_VARS.fd", tmp_path / "web2_VARS.fd"
+    with_variables(web1, "web1", old)
+    old.write_bytes(b"web1's")
+    new.write_bytes(b"another's")
+    with pytest.raises(errors.AlreadyExists, match=r"web2_VARS\.fd exists already"):
+        web1.modules["virt.rename"]("web1", "web2")
+    new.unlink()
+    with pytest.raises(errors.VirtError, match=r"web1|web2|seed|image|disk"):
+        web1.modules["virt.rename"]("web1", "web2", seed=True)
+    assert (old.read_bytes(), new.exists()) == (b"web1's", False)
+    assert str(old) in web1.conn.lookupByName("web1").XMLDesc()
+
+
+@pytest.mark.parametrize("whose", ["an operator's name for it", "other hosts may have it"])
+def test_variables_that_keep_their_name(web1, tmp_path, whose, monkeypatch):
+    shared = whose == "other hosts may have it"
+    path = tmp_path / ("web1_VARS.fd" if shared else "web1.fd")
+    with_variables(web1, "web1", path)
+    path.touch()
+    if shared:
+        monkeypatch.setattr(usage, "others_may_have", lambda conn, path: "nfs4")
+    made = web1.modules["virt.rename"]("web1", "web2")
+    assert made.get("kept", {}).get(str(path)) == (f"{whose} (nfs4)" if shared else None)
+    assert str(path) in web1.conn.lookupByName("web2").XMLDesc()
+    assert path.exists()
+
+
+def test_no_guest_is_made_on_the_variables_of_another(web1, tmp_path, monkeypatch):
+    """One that kept the file's name when it was renamed: libvirt would have both write to it."""
+    path = tmp_path / "web9_VARS.fd"
+    with_variables(web1, "web1", path)
+    path.write_bytes(b"web1's")
+    os_ = "<loader readonly='yes' type='pflash'>/x</loader>" + VARIABLES[0].format(path)
+    real = lookup.define
+    monkeypatch.setattr(
+        lookup, "define", lambda conn, xml: real(conn, xml.replace("<boot dev", f"{os_}<boot dev"))
+    )
+    with pytest.raises(errors.AlreadyExists) as caught:
+        web1.init("web9", disk=None)
+    assert caught.value.text == (
+        f"libvirt would keep the firmware's variables of web9 in {path}, which web1 has"
+    )
+    assert names(web1) == ["test", "web1"]
+    assert path.read_bytes() == b"web1's"

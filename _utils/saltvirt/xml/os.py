@@ -47,6 +47,23 @@ class Os(Element):
     serial_console = Prop("bios/@useserial", YES_NO)
     smbios = Prop("smbios/@mode")
 
+    @property
+    def variables(self) -> str | None:
+        """The file of the firmware's variables, in both of libvirt's ways to write it; None without
+        one, and where libvirt has not chosen it yet."""
+        nvram = self.node.find("nvram") if self.node is not None else None
+        source = nvram.find("source") if nvram is not None else None
+        return self.nvram if source is None else source.get("file")
+
+    def set_variables(self, path: str) -> None:
+        """Names another file in the place of the one that it has."""
+        nvram = self.need().find("nvram")
+        source = nvram.find("source") if nvram is not None else None
+        if source is None:
+            self.nvram = path
+        else:
+            source.set("file", path)
+
     def forget_variables(self) -> None:
         """Takes away where the firmware's variables are, in both of libvirt's ways to write it:
         libvirt makes new ones of the template."""

@@ -15,9 +15,11 @@ from saltvirt.design.source import places
 from saltvirt.host.connection import translated
 from saltvirt.host.domain import describe, lifecycle, lookup, metadata, purge, removal, stats
 from saltvirt.host.provision import admission, disk_notes, disks, image_location, progress_rate
+from saltvirt.host.storage import usage
 from saltvirt.images import cache, sources
 from saltvirt.revert import Revert
 from saltvirt.xml.disk import Disk
+from saltvirt.xml.domain import Domain
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 
     from saltvirt.placement.facts import PlacementRequest
     from saltvirt.spec.disk import DiskSpec
-    from saltvirt.xml.domain import Domain
     from saltvirt.xml.metadata import GuestRecord
 
 # the longest that seeding may take: it tells nothing meanwhile
@@ -225,6 +226,19 @@ class GuestBuilder(abc.ABC):
             self.dom = lookup.define(self.conn, built.tostring())
             self.undo.push(f"undefine {self.guest.name}", self.forget)
             admission.recheck(self.conn, self.tools.admission_config, request)
+        self.own_variables()
+
+    def own_variables(self) -> None:
+        """Raises AlreadyExists where the file that libvirt has chosen for the firmware's variables,
+        by the guest's name, is another guest's."""
+        path = Domain.fromstring(self.dom.XMLDesc(0)).os.variables
+        if path:
+            used = usage.read(self.conn, self.dom.UUIDString(), images=False)
+            for other in used.guests(usage.keys_of(self.conn, path)):
+                raise errors.AlreadyExists(
+                    f"libvirt would keep the firmware's variables of {self.guest.name} in {path}, "
+                    f"which {other} has"
+                )
 
     def fill(self, found: GuestRecord) -> None:
         """Completes our record, marked as unfinished by this process."""

@@ -52,6 +52,7 @@ class Rename:
         self.conn, self.dom, self.guest, self.tools = conn, dom, guest, tools
         self.old = dom.name()
         self.kept: dict[str, str] = {}
+        self.variables: FileMove | None = None
         self._read()
 
     def check(self) -> list[FileMove]:
@@ -62,7 +63,8 @@ class Rename:
         if self.guest.seed and not self.tools.seeder:
             raise errors.Unsupported("this host cannot seed: give seed=False")
         moves = [move for move in map(self._move, self.model.record.disks) if move]
-        for move in moves:
+        self.variables = self._move_variables()
+        for move in (*moves, *([self.variables] if self.variables else [])):
             if os.path.lexists(move.new):
                 raise errors.AlreadyExists(f"{move.new} exists already")
         return moves
@@ -89,9 +91,22 @@ class Rename:
         images = self.tools.admission_config.images_dir
         if path and path == seed_drive.path(images, self.old) and files.is_regular(path):
             return FileMove(path, seed_drive.path(images, self.guest.name))
-        folder, name = os.path.split(path or "")
+        name = os.path.basename(path or "")
         if not path or not (name.startswith(f"{self.old}_") and files.is_regular(path)):
             return None
+        return self._to_new_name(path, own.pool)
+
+    def _move_variables(self) -> FileMove | None:
+        """The FileMove of the firmware's variables, for which libvirt has chosen the guest's name,
+        and would choose it for the next guest of that name; None where they keep theirs."""
+        path = self.model.os.variables or ""
+        its = os.path.basename(path).startswith(f"{self.old}_VARS.")
+        return self._to_new_name(path) if its else None
+
+    def _to_new_name(self, path: str, pool: str | None = None) -> FileMove | None:
+        """The FileMove of a file that has the guest's name; None where somebody else may need it by
+        that."""
+        folder, name = os.path.split(path)
         used = usage.read(self.conn, self.dom.UUIDString(), beside=[path])
         others = usage.others_may_have(self.conn, path)
         why = f"other hosts may have it ({others})" if others else None
@@ -99,9 +114,7 @@ class Rename:
         if why:  # who else needs it knows it by this name
             self.kept[path] = why
             return None
-        return FileMove(
-            path, os.path.join(folder, self.guest.name + name[len(self.old) :]), own.pool
-        )
+        return FileMove(path, os.path.join(folder, self.guest.name + name[len(self.old) :]), pool)
 
     def run(self) -> Renamed:
         """Renames it; what ``virt.rename`` answers. All of it or nothing."""
@@ -117,7 +130,8 @@ class Rename:
         self.model = Domain.fromstring(self.before)
 
     def _run(self) -> Renamed:
-        moves = self.check()
+        disk_moves = self.check()
+        moves = [*disk_moves, *([self.variables] if self.variables else [])]
         works = [
             disks.Work(DiskSpec(), path=path) for move in moves for path in (move.old, move.new)
         ]
@@ -125,6 +139,8 @@ class Rename:
         with Revert() as undo:
             undo.push("forget the names", lambda: note.end(undo.failed))
             for move in moves:
+                if move is self.variables and not os.path.lexists(move.old):
+                    continue  # it was never started
                 _link(move)
                 undo.push(f"remove {move.new}", undo_disks.remove_file, move.new)
             self._refresh(moves)
@@ -140,7 +156,7 @@ class Rename:
             host=self.conn.getHostname(),
             uuid=self.dom.UUIDString(),
             state=lookup.state(self.dom),
-            disks=tuple(move.new for move in moves),
+            disks=tuple(move.new for move in disk_moves),
             kept=self.kept,
             pub_key=pub_key,
         )
@@ -203,6 +219,8 @@ def seeded_disk(model: Domain) -> Disk | None:
 def _point(model: Domain, moves: list[FileMove]) -> None:
     """Points the definition and our record in it to the new names."""
     moved = {move.old: move.new for move in moves}
+    if model.os.variables in moved:
+        model.os.set_variables(moved[model.os.variables])
     name = os.path.basename
     in_pools = {(move.pool, name(move.old)): name(move.new) for move in moves if move.pool}
     for source in (disk.source for disk in model.disks if disk.source):
