@@ -11,6 +11,8 @@ import select
 import socket
 import ssl
 import tempfile
+import threading
+from collections import Counter
 from dataclasses import dataclass, field
 
 from saltvirt import errors
@@ -19,6 +21,8 @@ from saltvirt.wire import Fact
 # addresses that mean all of this host's
 EVERYWHERE = ("::", "0.0.0.0")
 _BUFFER_BYTES = 1024**2
+# such a part of the places of those who have not shown yet who they are is one address' at most
+_PART = 4
 # a peer that is gone without a word is noticed after a minute
 _DEAD_MS = 60_000
 
@@ -84,6 +88,30 @@ def context(credentials: Credentials, purpose: int = ssl.PROTOCOL_TLS_SERVER) ->
     except (OSError, ValueError) as exc:
         raise errors.OperationFailed(f"these are no certificates for TLS: {exc}") from exc
     return found
+
+
+class Strangers:
+    """Who is connected, and has not shown yet who he is: of one address never so many that there is
+    no place for others. most: in all."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._lock = most, threading.Lock()
+        self._there: Counter[str] = Counter()
+
+    def come(self, address: str) -> bool:
+        """Whether there is a place for one of that address; it is his until ``leave``."""
+        with self._lock:
+            mine = self._there[address]
+            if self._there.total() >= self._most or mine >= max(1, self._most // _PART):
+                return False
+            self._there[address] += 1
+            return True
+
+    def leave(self, address: str) -> None:
+        """He is none any more, or has gone."""
+        with self._lock:
+            self._there[address] -= 1
+            self._there += Counter()  # without those of whom none is there
 
 
 def prepare(caller: socket.socket) -> None:

@@ -21,6 +21,7 @@ from saltvirt import doors, errors
 from saltvirt.backuphost import daemon, relay, show
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
+from tests.clock import until
 from tests.functional.pulled import FIRST_PORT, PORTS, trusting
 
 pytestmark = pytest.mark.skipif(
@@ -238,6 +239,28 @@ def test_of_many_strangers_the_last_is_sent_away_and_others_come_later(
         door.end()
 
 
+def test_one_address_takes_no_places_from_others_however_often_it_comes(
+    tmp_path, reader, monkeypatch
+):
+    monkeypatch.setattr(relay, "_STRANGERS", 8)
+    pair = own_pair.made(HOST, certs.SERVER)
+    told = doors.Credentials(pair.authority, pair.certificate, pair.key, reader.authority)
+    door = relay.begin(doors.Door(HOST, FIRST_PORT, PORTS, told), str(tmp_path / "nbd"))
+    try:
+        with contextlib.ExitStack() as held:
+            at = HOST, door.port
+            many = [
+                held.enter_context(socket.create_connection(at, 10, ("127.0.0.2", 0)))
+                for _ in range(8)
+            ]
+            assert [len(one.recv(18)) for one in many] == [18, 18, 0, 0, 0, 0, 0, 0]
+            assert _greets(door.port)
+            many[0].close()
+            until(lambda: _greets(door.port, "127.0.0.2"), "it may come again")
+    finally:
+        door.end()
+
+
 CALLS = """
 import socket, sys
 port = int(input())
@@ -267,8 +290,8 @@ def test_one_who_comes_while_no_more_files_can_be_opened_is_let_in_afterwards(tm
         door.end()
 
 
-def _greets(port):
-    with socket.create_connection((HOST, port), timeout=10) as line:
+def _greets(port, own="127.0.0.1"):
+    with socket.create_connection((HOST, port), 10, (own, 0)) as line:
         return len(line.recv(18)) == 18
 
 

@@ -265,6 +265,16 @@ def _said(one):
         return one.refused()
 
 
+def test_one_address_keeps_the_caller_from_nothing_however_often_it_comes(monkeypatch):
+    monkeypatch.setattr(relay, "_STRANGERS", 8)
+    one = Begun(monkeypatch, uri="test:///default", uuid="2b3c4d5e-0000-4000-8000-000000000000")
+    with contextlib.ExitStack() as held:
+        for _ in range(8):
+            at = ("127.0.0.1", one.said["port"])
+            held.enter_context(socket.create_connection(at, 30, ("127.0.0.2", 0)))
+        assert one.refused().startswith(b"no ")
+
+
 def test_what_is_said_to_an_agent_is_understood_and_not_handed_on(monkeypatch):
     """The test driver has no agents, and says so."""
     monkeypatch.setattr(agent, "require", lambda dom, name: None)

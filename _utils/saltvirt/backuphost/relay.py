@@ -36,7 +36,7 @@ class Relay:
 
     def __init__(self, listener: socket.socket, inner: str, context: ssl.SSLContext) -> None:
         self._listener, self._inner, self._context = listener, inner, context
-        self._strangers = threading.BoundedSemaphore(_STRANGERS)
+        self._strangers = doors.Strangers(_STRANGERS)
         self._open: set[socket.socket] = set()
         self._readers = 0
         self._is_ended = False
@@ -63,22 +63,23 @@ class Relay:
     def _serve(self) -> None:
         while not self._is_ended:
             try:
-                caller, _ = self._listener.accept()
+                caller, (address, *_) = self._listener.accept()
             except OSError:  # it was ended, or the system lets nobody in just now
                 time.sleep(_PAUSE_S)
                 continue
-            if self._strangers.acquire(blocking=False):
-                threading.Thread(target=self._welcome, args=(caller,), daemon=True).start()
+            if self._strangers.come(address):
+                args = (caller, address)
+                threading.Thread(target=self._welcome, args=args, daemon=True).start()
             else:
                 caller.close()
 
-    def _welcome(self, caller: socket.socket) -> None:
+    def _welcome(self, caller: socket.socket, address: str) -> None:
         try:
             with contextlib.suppress(OSError, ValueError), self._counted(caller):
                 try:
                     flags, tls = _secured(caller, self._context)
                 finally:
-                    self._strangers.release()
+                    self._strangers.leave(address)
                 with tls, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as inner:
                     self._hand_on(tls, inner, flags)
         finally:

@@ -83,14 +83,14 @@ def main(_words: list[str]) -> int:
 def _caller(listener: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket | None:
     """The first who shows the right certificate; nobody is let in after him."""
     found: Queue[ssl.SSLSocket] = Queue()
-    until, strangers = time.monotonic() + WAIT_S, threading.BoundedSemaphore(_STRANGERS)
+    until, strangers = time.monotonic() + WAIT_S, doors.Strangers(_STRANGERS)
 
-    def welcome(stranger: socket.socket) -> None:
+    def welcome(stranger: socket.socket, address: str) -> None:
         try:
             with contextlib.suppress(OSError, ValueError):
                 found.put(_secured(stranger, context))
         finally:
-            strangers.release()
+            strangers.leave(address)
 
     with listener:
         while time.monotonic() < until:
@@ -98,9 +98,10 @@ def _caller(listener: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket |
                 return found.get_nowait()
             if not select.select([listener], [], [], 0.05)[0]:
                 continue
-            stranger, _ = listener.accept()
-            if strangers.acquire(blocking=False):
-                threading.Thread(target=welcome, args=(stranger,), daemon=True).start()
+            stranger, (address, *_) = listener.accept()
+            if strangers.come(address):
+                args = (stranger, address)
+                threading.Thread(target=welcome, args=args, daemon=True).start()
             else:
                 stranger.close()
     return None
