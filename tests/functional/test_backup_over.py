@@ -2,6 +2,7 @@
 backup, its disks are whole, and the same verb goes on. On a libvirtd of our own; what a target
 shows by NBD is a file here."""
 
+import errno
 import os
 import re
 import subprocess
@@ -252,6 +253,59 @@ def test_another_guest_of_the_name_stays(host):
     with pytest.raises(errors.Refused, match="is another guest than that of the backup"):
         host.restore(definition=other)
     as_it_was(host)
+
+
+def test_the_new_disks_are_on_the_disk_before_the_guest_has_them(host, monkeypatch):
+    """After a power cut the definition, which libvirt puts there, would have disks that are not
+    whole."""
+    synced, sync, define = set(), os.fsync, over.lookup.define
+
+    def seen(path):
+        found = os.stat(path)
+        return found.st_ino, found.st_size
+
+    def syncs(fd):
+        sync(fd)
+        synced.add(seen(fd))
+
+    def defines(conn, text):
+        new = [Path(one.source.file) for one in Domain.fromstring(text).disks]
+        assert len(new) == len(TARGETS)
+        assert {seen(one) for one in new} | {seen(host.images)} <= synced
+        return define(conn, text)
+
+    monkeypatch.setattr(os, "fsync", syncs)
+    monkeypatch.setattr(over.lookup, "define", defines)
+    host.restore()
+    assert not host.is_old()
+
+
+def test_a_new_disk_that_does_not_get_to_the_disk_is_none(host, monkeypatch):
+    sync = os.fsync
+
+    def fails(fd):
+        if os.readlink(f"/proc/self/fd/{fd}").endswith("vdb.qcow2"):
+            raise OSError(errno.EIO, "Input/output error")
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(errors.OperationFailed, match=r"vdb\.qcow2 cannot be written: Input/output"):
+        host.restore()
+    host.nothing_is_left()
+    assert host.is_old()
+
+
+def test_no_file_of_another_guest_is_made_or_taken_away_by_what_a_disk_is_called(host):
+    """By the machine of the target, which no hypervisor has to trust."""
+    foreign, target = str(host.folder / "foreign.qcow2"), "vda/../../foreign"
+    make(foreign, 3)
+    with host.conn() as conn:
+        definition = host.shown(conn).definition.replace("dev='vda'", f"dev='{target}'")
+    with pytest.raises(errors.BadAnswer, match=r"hv2 shows a disk .vda/\.\./\.\./foreign"):
+        host.restore(definition=definition, disks=(ShownDisk(target, MIB),))
+    assert holds(foreign, 3)
+    host.nothing_is_left()
+    assert host.is_old()
 
 
 def test_a_disk_that_one_of_the_two_lacks_is_named(host):

@@ -81,6 +81,15 @@ def test_a_disk_of_which_the_definition_knows_nothing(conn, tools):
         made(conn, tools, "vda", "vdz").check()
 
 
+@pytest.mark.parametrize("target", ["x/../../foreign", "../foreign", "vda?socket=/run/x", ""])
+def test_what_is_shown_names_no_file_but_the_guests(conn, tools, target):
+    """The machine of the target says what its disks are called."""
+    definition = WEB1.replace("dev='vda'", f"dev='{target}'")
+    told = ShownBackup("000001-x", "web1", "b1", 1, definition, (ShownDisk(target, MIB),), "")
+    with pytest.raises(errors.BadAnswer, match=r"b1 shows a disk .*, which is no name of one"):
+        restore.Restore(conn, guest_builder.GuestRequest("web1"), tools, told, "", True)
+
+
 @pytest.mark.parametrize("there", ["a file", "a link to nothing"])
 def test_what_is_in_the_place_of_a_disk_stays(conn, tools, there):
     path = f"{tools.admission_config.images_dir}/web1_vda.qcow2"

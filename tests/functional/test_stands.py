@@ -111,6 +111,20 @@ def test_what_is_put_down_is_there_until_it_is_forgotten():
     stands.refuse("virt.clone", "web1")
 
 
+def test_what_is_put_down_is_on_the_disk_with_its_name(folder, monkeypatch):
+    """Lost in a power cut, nothing would show the guest its backup any more."""
+    synced, sync = [], os.fsync
+
+    def syncs(fd):
+        sync(fd)
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+
+    monkeypatch.setattr(os, "fsync", syncs)
+    stands.put(STOOD)
+    assert synced[-1] == stands.FOLDER
+    assert [os.path.dirname(one) for one in synced[:-1]] == [stands.FOLDER]
+
+
 def test_one_process_keeps_it_shown():
     assert stands.keeper("web1") is None
     with stands.kept("web1"):

@@ -123,6 +123,11 @@ def pieces_file(target: str) -> str:
     return f"{target}.pieces"
 
 
+def is_target(text: object) -> bool:
+    """Is it libvirt's name of a disk, as a file's name can begin with it?"""
+    return isinstance(text, str) and _TARGET.fullmatch(text) is not None
+
+
 def is_uuid(text: object) -> bool:
     """Is it a UUID as libvirt writes it?"""
     return isinstance(text, str) and _UUID.fullmatch(text) is not None
@@ -222,7 +227,7 @@ def check(record: Record, whose: str) -> None:
 
 def _check_disk(disk: BackupDisk, of: str, whose: str) -> None:
     wanted = {
-        "target": _TARGET.fullmatch(disk.target),
+        "target": is_target(disk.target),
         "size_bytes": disk.size_bytes > 0,
         "source": _LINE.fullmatch(disk.source),
         "pieces_sha256": is_sha256(disk.pieces_sha256),

@@ -19,7 +19,7 @@ from saltvirt.backups.answers import ShownBackup, ShownDisk
 from saltvirt.backups.stands import CUT, GONE, OFF, PULLING, WHOLE, Standing
 from saltvirt.backupserve import standing
 from saltvirt.backupserve.over import Over
-from saltvirt.backupserve.restore import FORMAT, Restore
+from saltvirt.backupserve.restore import FORMAT, Restore, sync
 from saltvirt.backupserve.standing import STOP, KeepRequest
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import guest_lock, lookup, stands
@@ -77,6 +77,7 @@ class FromBackup(Restore):
             # it is not there yet: nothing is read
             argv = ["qemu-img", "create", "-q", "-u", "-f", FORMAT, "-b", below, "-F", "raw", path]
             programs.run([*argv, str(disk.size_bytes)], f"make the disk {path}")
+            sync(path)
 
         return write
 

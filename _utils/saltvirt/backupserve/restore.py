@@ -8,8 +8,9 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from saltvirt import errors
+from saltvirt import errors, units
 from saltvirt.backuphost import daemon
+from saltvirt.backups import record
 from saltvirt.backups.answers import ShownBackup, ShownDisk
 from saltvirt.design.domain import RECORD_VERSION
 from saltvirt.host.domain import metadata
@@ -34,6 +35,19 @@ def named(tools: Tools, guest: str, target: str, number: int = 1) -> str:
     return os.path.join(folder, f"{guest}_{target}{which}.{FORMAT}")
 
 
+def sync(path: str) -> None:
+    """A file that was made is on the disk, with its name: the definition of the guest is soon, and
+    a power cut would leave one whose disks are not whole. Raises OperationFailed."""
+    for place in (path, os.path.dirname(path)):
+        handle = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        except OSError as exc:
+            raise errors.OperationFailed(f"{place} cannot be written: {exc.strerror}") from exc
+        finally:
+            os.close(handle)
+
+
 class Restore(GuestBuilder):
     """A guest from a backup. certificates: the folder with
     ca-cert.pem, client-cert.pem and client-key.pem. itself: it is the guest of the
@@ -55,6 +69,10 @@ class Restore(GuestBuilder):
         super().__init__(conn, guest, tools)
         self.shown, self.certificates, self.itself = shown, certificates, itself
         self.model = Domain.fromstring(shown.definition)
+        for disk in shown.disks:  # of its name that of a file is made
+            if not record.is_target(disk.target):
+                said = f"{shown.host} shows a disk {units.shown(disk.target)}"
+                raise errors.BadAnswer(f"{said}, which is no name of one")
 
     def check(self) -> None:
         """Each disk has a place, and the host room."""
@@ -136,6 +154,7 @@ class Restore(GuestBuilder):
             self.claim(path)
             programs.run(self._argv(target, path), f"read {target} of {self.shown.ident}",
                          timeout_s=None)  # fmt: skip
+            sync(path)
 
         return write
 

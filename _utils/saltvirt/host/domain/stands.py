@@ -57,6 +57,11 @@ def put(found: Stood) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(f"{path}.new", path)
+        folder = os.open(FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def of(name: str) -> Stood | None:
