@@ -296,6 +296,35 @@ def test_a_picture_that_cannot_be_written_is_said_with_its_place(tmp_path):
     with pytest.raises(errors.OperationFailed, match=rf"^cannot write {re.escape(path)}: "):
         screenshot.save(b"x", "web1", str(tmp_path), path)
     assert (tmp_path / "file").read_bytes() == b""
+    place = tmp_path / "place"
+    place.mkdir()
+    with pytest.raises(errors.OperationFailed, match=rf"^cannot write {re.escape(str(place))}: "):
+        screenshot.save(b"x", "web1", str(tmp_path), str(place))
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "file", place], "nothing is left"
+
+
+@pytest.mark.parametrize("there", ["a link", "another's file"])
+def test_a_picture_takes_the_place_of_what_has_its_name_and_is_not_written_into_it(tmp_path, there):
+    """In a folder such as /tmp it was put there by somebody who wants to see it, or to spoil what
+    it leads to."""
+    other, path = tmp_path / "other", tmp_path / "web1.png"
+    other.write_bytes(b"other")
+    other.chmod(0o666)
+    path.symlink_to(other) if there == "a link" else path.hardlink_to(other)
+    assert screenshot.save(b"x", "web1", str(tmp_path), str(path)) == str(path)
+    assert other.read_bytes() == b"other"
+    assert path.read_bytes() == b"x" and not path.is_symlink()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert sorted(tmp_path.iterdir()) == [other, path]
+
+
+def test_a_screen_that_a_guest_has_made_huge_is_read_no_further(conn, monkeypatch):
+    whole = len(screenshot._read(conn, conn.lookupByName("test"), 0))
+    monkeypatch.setattr(screenshot, "_MOST_BYTES", whole)
+    assert screenshot.take(conn, conn.lookupByName("test"))
+    monkeypatch.setattr(screenshot, "_MOST_BYTES", whole - 1)
+    with pytest.raises(errors.OperationFailed, match="the screen of test is larger than"):
+        screenshot.take(conn, conn.lookupByName("test"))
 
 
 # -- a libvirt that asks who we are ------------------------------------------------------------

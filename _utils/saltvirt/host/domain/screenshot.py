@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import re
+import secrets
 import struct
 import time
 import zlib
 from typing import TYPE_CHECKING
 
-from saltvirt import errors
+from saltvirt import errors, units
 from saltvirt.answers.reach import Screen
 from saltvirt.host import connection
 
@@ -21,6 +23,8 @@ _PPM = re.compile(rb"P6\s+(?:#[^\n]*\n\s*)*(\d+)\s+(\d+)\s+(\d+)\s")
 PNG = b"\x89PNG\r\n\x1a\n"
 # in base64 it must fit into an event of Salt's, which has 1 MiB
 _TRAVELS_BYTES = 700 * 1024
+# of a screen of 8K; how large it is the guest says
+_MOST_BYTES = 128 * 1024**2
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:
@@ -61,10 +65,19 @@ def take(
     conn: libvirt.virConnect, dom: libvirt.virDomain, screen: int = 0, widest: int | None = None
 ) -> bytes:
     """The bytes of a PNG of the guest's screen. widest: see png_of_ppm."""
-    parts = []
+    data = _read(conn, dom, screen)
+    return data if data.startswith(PNG) else png_of_ppm(data, widest)
+
+
+def _read(conn: libvirt.virConnect, dom: libvirt.virDomain, screen: int) -> bytes:
+    """The picture as the hypervisor gives it. Raises OperationFailed for more than one takes."""
+    found = bytearray()
 
     def keep(_stream: libvirt.virStream, data: bytes, _opaque: object) -> int:
-        parts.append(data)
+        found.extend(data)
+        if len(found) > _MOST_BYTES:
+            most = units.human_bytes(_MOST_BYTES)
+            raise errors.OperationFailed(f"the screen of {dom.name()} is larger than {most}")
         return len(data)
 
     with connection.translated(f"take a screenshot of {dom.name()}"):
@@ -72,8 +85,7 @@ def take(
         dom.screenshot(stream, screen, 0)
         stream.recvAll(keep, None)
         stream.finish()
-    data = b"".join(parts)
-    return data if data.startswith(PNG) else png_of_ppm(data, widest)
+    return bytes(found)
 
 
 def small(conn: libvirt.virConnect, dom: libvirt.virDomain, screen: int, widest: int) -> Screen:
@@ -88,16 +100,24 @@ def small(conn: libvirt.virConnect, dom: libvirt.virDomain, screen: int, widest:
 
 
 def save(data: bytes, name: str, folder: str, path: str | None = None) -> str:
-    """Writes the PNG to ``path``, or to a new file of the guest in ``folder``; the path."""
+    """Writes the PNG to ``path``, or to a new file of the guest in ``folder``; the path. What has
+    this name goes: somebody else may have put it there."""
     if path is None:
         stamp = time.strftime("%Y%m%d-%H%M%S")
         path = os.path.join(folder, f"{name}-{stamp}.png")
     elif not isinstance(path, str) or not os.path.isabs(path) or "\0" in path:
         raise errors.InvalidInput(f"path {path!r} is not absolute")
+    part = f"{path}.{secrets.token_hex(8)}"
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        with open(path, "wb", opener=lambda p, f: os.open(p, f, 0o600)) as file:
-            file.write(data)
+        try:
+            with open(part, "xb", opener=lambda p, f: os.open(p, f, 0o600)) as file:
+                file.write(data)
+            os.replace(part, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(part)
+            raise
     except OSError as exc:
         raise errors.OperationFailed(f"cannot write {path}: {exc.strerror}") from exc
     return path
