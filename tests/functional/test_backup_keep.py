@@ -185,6 +185,16 @@ def test_digests_and_definition_that_changed_are_seen(chain, name):
     assert made[3] not in guest.target.stock(UUID).good
 
 
+def test_one_without_its_definition_is_not_good_but_what_stands_on_its_disks_is(chain):
+    """No guest can be made of it; nobody has to read it back to know."""
+    guest, made = chain
+    os.unlink(path(guest, made[1], "domain.xml"))
+    stock = guest.target.stock(UUID)
+    assert stock.good == [made[0], made[2], made[3]]
+    assert stock.wrong(made[1]) == "domain.xml is gone"
+    assert stock.wrong_disk(made[1], "vda") is None
+
+
 def test_a_mark_that_cannot_be_read_is_no_good_one(chain):
     guest, made = chain
     path(guest, made[3], "verified.json").write_text("{")

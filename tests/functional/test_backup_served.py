@@ -128,6 +128,19 @@ def test_who_does_not_wait_for_his_answer_ends_no_backup(served):
     assert served.thread.is_alive()
 
 
+def test_the_disks_of_one_that_is_saved_are_as_after_a_power_cut(asked, conn):
+    """It has not ended: what it had in memory is in no backup."""
+    dom = conn.lookupByName("web1")
+    dom.create()
+    dom.managedSave(0)
+    with Journal("web1").held() as journal:
+        one = keeper.Keeper(asked, journal)
+        told = one.begin()
+        one.end()
+    assert told.consistency == record.CRASH
+    assert told.note == "its memory is saved, and in no backup"
+
+
 def test_it_ends_what_it_began(served, conn, folder):
     """libvirt's driver takes no checkpoint of a guest that is off: the disk is read all the same,
     and the next time it is read whole."""

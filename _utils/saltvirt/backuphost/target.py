@@ -72,6 +72,7 @@ class Target:
         except errors.VirtError as exc:
             return Backup(ident, trouble=exc.text)
         mine = {name for disk in found.disks for name in (disk.file, disk.pieces)}
+        mine.add(record.DEFINITION)
         kept = {name: length for name, length in lengths.items() if name in mine}
         verified, unsure = self._verified(found)
         return Backup(ident, found, lengths=kept, verified=verified, unsure=unsure)

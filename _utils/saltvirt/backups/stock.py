@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from saltvirt.backups import record
 from saltvirt.backups.marks import Verified
 from saltvirt.backups.record import BackupDisk, Record
 
@@ -18,7 +19,7 @@ class Backup:
     """A backup as it lies at its target.
 
     record: None where it cannot be read; trouble says why. lengths: the files of its folder that
-    belong to its disks and how long each is. verified: None: it was never read back. unsure: why
+    belong to its disks, the definition, and how long each is. verified: None: it was never read back. unsure: why
     what was found then cannot be read; then it counts as broken, and may be good.
     """
 
@@ -112,6 +113,8 @@ class Stock:
         backup = self.backups[ident]
         if backup.record is None:
             return backup.trouble or "it has no record"
+        if record.DEFINITION not in backup.lengths:
+            return f"{record.DEFINITION} is gone"
         if backup.verified and "" in backup.verified.broken:
             return backup.verified.broken[""]
         for disk in backup.record.disks:
@@ -132,10 +135,10 @@ class Stock:
 
     def needs(self, ident: str) -> set[str]:
         """All the backups without which that one cannot be read, however far below; not itself."""
-        record = self.backups[ident].record
-        if record is None:
+        told = self.backups[ident].record
+        if told is None:
             return set()
-        chains = [self.chain(ident, disk.target) for disk in record.disks]
+        chains = [self.chain(ident, disk.target) for disk in told.disks]
         found = {one for chain in chains for at, disk in chain for one in (at, disk.parent) if one}
         return (found - {ident}) & set(self.backups)
 

@@ -97,6 +97,8 @@ class Keeper:
             )  # fmt: skip
         else:
             consistency = record.STOPPED
+            if dom.hasManagedSaveImage():
+                consistency, note = record.CRASH, "its memory is saved, and in no backup"
             disks, self._server = stopped.begin(conn, dom, found, self._asked)
         where = running.exports_of(dom) if begun.active else request.exports_of(self._asked.guest)
         self._relay = relay.begin(self._asked.door, where)

@@ -1,7 +1,7 @@
 """Records and stocks as tests need them."""
 
 from saltvirt.backups import chains
-from saltvirt.backups.record import BackupDisk, Record
+from saltvirt.backups.record import DEFINITION, BackupDisk, Record
 from saltvirt.backups.stock import Backup, Stock
 
 UUID = "b7d1f0a2-52a3-4c0e-9d53-0f8f6e1f4d11"
@@ -48,7 +48,7 @@ def backup(number, disks=None, verified=None, without=(), **other):
     """without: files that are gone."""
     made = record(number, disks, **other)
     lengths = {one.file: one.stored_bytes for one in made.disks}
-    lengths |= {one.pieces: 9 for one in made.disks}
+    lengths |= {one.pieces: 9 for one in made.disks} | {DEFINITION: 11}
     kept = {name: length for name, length in lengths.items() if name not in without}
     return Backup(made.ident, made, lengths=kept, verified=verified)
 
