@@ -19,8 +19,8 @@ class Backup:
     """A backup as it lies at its target.
 
     record: None where it cannot be read; trouble says why. lengths: the files of its folder that
-    belong to its disks, the definition, and how long each is. verified: None: it was never read back. unsure: why
-    what was found then cannot be read; then it counts as broken, and may be good.
+    belong to its disks, the definition, and how long each is. verified: None: it was never read
+    back. unsure: why what was found then cannot be read; then it counts as broken, and may be good.
     """
 
     ident: str
