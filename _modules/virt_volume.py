@@ -139,7 +139,8 @@ def volume_converge(
     :param permissions: ``mode``, ``owner``, ``group``, ``label``
     :param backing_store: a dict with ``path`` and ``format``
     :param nocow: make a new volume without copy-on-write by the file system (btrfs)
-    :param shrink: allow it to become smaller. What is beyond the new end is lost.
+    :param shrink: allow it to become smaller. What is beyond the new end is lost; not of one that
+        others need, as for :func:`volume_upload`
     :param test: only tell what would change
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
@@ -215,7 +216,8 @@ def volume_upload(pool, volume, file, offset=0, length=0, sparse=False, **kwargs
     Write a file of this hypervisor into a volume.
 
     A file that does not fit into a raw volume is refused before anything is written, and so
-    is a volume that a running guest has open.
+    is a volume that a running guest has open, on which a guest or another image is based, or that
+    somebody else has in use.
 
     :param pool: the pool's name
     :param volume: the volume's name
@@ -228,7 +230,7 @@ def volume_upload(pool, volume, file, offset=0, length=0, sparse=False, **kwargs
     :return: True
 
     :raises NotFound: no such pool or volume
-    :raises InvalidInput: the file cannot be read, or does not fit
+    :raises InvalidInput: the file cannot be read, or does not fit; the volume is needed
 
     CLI Example:
 

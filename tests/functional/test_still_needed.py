@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import subprocess
 from unittest import mock
 from xml.etree import ElementTree
@@ -23,6 +24,7 @@ from saltvirt.host.storage import (
     image_users,
     pool_state,
     references,
+    upload,
     usage,
     volumes,
 )
@@ -457,3 +459,67 @@ def test_without_hard_links_a_name_that_was_taken_meanwhile_stays(tmp_path, monk
 
 def _no_links(*_):
     raise PermissionError(1, "Operation not permitted")
+
+
+@pytest.fixture
+def base(place):  # noqa: F811
+    """place.base as the volume of a pool, larger than it is wanted."""
+    pool = place.pool("there", place.base.parent, start=True)
+    capacity = place.base.stat().st_size
+    pool.createXML(f"<volume><name>base.raw</name><capacity>{capacity}</capacity></volume>", 0)
+    return pool.storageVolLookupByName("base.raw")
+
+
+WRITES = {
+    "an upload": lambda conn, new: upload.upload(
+        conn, "there", "base.raw", str(new), upload.Part()
+    ),
+    "less of it": lambda conn, _new: volumes.resize(conn, "there", "base.raw", 512, shrink=True),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize(
+    "needed", ["a guest based on it", "an image based on it", "a QEMU", "aside"]
+)
+def test_what_others_need_is_not_written_over(place, base, tmp_path, monkeypatch, write, needed):  # noqa: F811
+    """A new image for a base that guests stand on, who happen to be off."""
+    (tmp_path / "new").write_bytes(b"another image")
+    words = "not written over: it is needed by {}"
+    with contextlib.ExitStack() as block:
+        if needed == "a QEMU":
+            block.enter_context(opened(place.base, "raw"))
+            words = "not written over: a QEMU that this libvirt does not know has it open"
+        elif needed == "aside":
+            user = usage.User("web1 as it was before b1")
+            real = usage._Reader.aside
+            monkeypatch.setattr(
+                usage._Reader, "aside",
+                lambda self: (real(self), self.found.add(identity.of(str(place.base)), user)),
+            )  # fmt: skip
+            words = words.format(user.name)
+        else:
+            create(place.above, place.base)
+            if needed == "an image based on it":
+                place.pool("other", place.above.parent, start=True)
+                words = words.format(place.above)
+            else:
+                place.guest(disk(place.above))
+                words = words.format("web1")
+        with pytest.raises(errors.InvalidInput, match=re.escape(words)):
+            write(place.conn, tmp_path / "new")
+    assert base.info()[1] == place.base.stat().st_size
+
+
+@pytest.mark.parametrize("how", ["file", "volume"])
+def test_the_disk_of_a_guest_that_is_off_may_be_written_over(place, base, how):  # noqa: F811
+    one = disk(place.base, "raw")
+    place.guest(
+        one if how == "file" else "<disk type='volume'><source pool='there' volume='base.raw'/>"
+        "<target dev='vda'/></disk>"
+    )  # fmt: skip
+    volumes.refuse_written(place.conn, "there", base)
+    place.conn.lookupByName("web1").create()
+    with pytest.raises(errors.InvalidInput, match=r"base\.raw in there is open in web1: shut it"):
+        volumes.refuse_written(place.conn, "there", base)
+    place.conn.lookupByName("web1").destroy()

@@ -44,7 +44,7 @@ def upload(
         raise errors.InvalidInput(f"cannot read {path}: it is no file or block device") from exc
     try:
         capacity = _capacity(volume)
-        size = _checked_size(conn, volume, descriptor, path, part, capacity)
+        size = _checked_size(conn, pool, volume, descriptor, path, part, capacity)
         what = f"upload {path} to volume {name} in storage pool {pool}"
         with translated(what), _same_size(volume, capacity):
             _send(conn, volume, _Reader(descriptor, size), part.offset, sparse)
@@ -57,6 +57,7 @@ def upload(
 
 def _checked_size(
     conn: libvirt.virConnect,
+    pool: str,
     volume: libvirt.virStorageVol,
     descriptor: int,
     path: str,
@@ -73,11 +74,7 @@ def _checked_size(
             f"{volume.name()} of {units.human_bytes(capacity)}; virt.volume_resize gives "
             "it another size, as after a sparse upload that was killed"
         )
-    users, own = volumes.users(conn, volume)
-    if users.running(own):
-        raise errors.InvalidInput(
-            f"volume {volume.name()} is open in {', '.join(users.running(own))}: shut it down first"
-        )
+    volumes.refuse_written(conn, pool, volume)
     return size
 
 

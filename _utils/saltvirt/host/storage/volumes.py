@@ -208,6 +208,42 @@ def refuse_used(
         pass
 
 
+def refuse_written(conn: libvirt.virConnect, pool: str, volume: libvirt.virStorageVol) -> None:
+    """Raises InvalidInput for a virStorageVol whose data is not to be written over: a guest that
+    runs has it, or a QEMU that libvirt does not know; or somebody is based on it, or uses it who is
+    no guest. It may be the disk of guests that are off."""
+    name, path = volume.name(), volume.path()
+    used, own = usage.read(conn, beside=[path]), usage.keys_of_volume(conn, volume)
+    if used.running(own):
+        raise errors.InvalidInput(
+            f"volume {name} in {pool} is open in {', '.join(used.running(own))}: shut it down first"
+        )
+    held = usage.held(conn, path)
+    if held:
+        raise errors.InvalidInput(f"volume {name} in {pool} is not written over: {held}")
+    others = sorted({*used.of(own)} - _disk_of(conn, volume, own))
+    if others:
+        raise errors.InvalidInput(
+            f"volume {name} in {pool} is not written over: it is needed by {', '.join(others)}"
+        )
+
+
+def _disk_of(
+    conn: libvirt.virConnect, volume: libvirt.virStorageVol, own: frozenset[Key]
+) -> set[str]:
+    """The names of the guests of which it is a disk itself; of a server's volume all that use
+    it."""
+    if not volume.path().startswith("/"):
+        return {*usage.read(conn, images=False).guests(own)}
+    return {
+        dom.name()
+        for dom in conn.listAllDomains()
+        for tree in files.trees(dom)
+        for path, _ in files.named(conn, tree)
+        if usage.keys_of(conn, path) & own
+    }
+
+
 def _why(used: usage.Usage, keys: frozenset[Key], doomed: Collection[str]) -> str | None:
     """Why a volume must stay, in words; None when it is proven unused."""
     guests, everybody = used.guests(keys), used.of(keys, doomed)
@@ -224,8 +260,8 @@ def resize(
 ) -> bool:
     """Gives a volume another size; True.
 
-    Less than it has only with ``shrink``: what is beyond is lost. One whose content leads to
-    other files is refused.
+    Less than it has only with ``shrink``: what is beyond is lost, so of one that others need it is
+    refused. One whose content leads to other files is refused.
     """
     volume = lookup(conn, pool, name)
     has = volume.info()[1]
@@ -236,6 +272,8 @@ def resize(
             f"volume {name} in {pool} has {units.human_bytes(has)}, more than "
             f"{units.human_bytes(size_bytes)}; shrink=True cuts it off"
         )
+    if size_bytes < has:
+        refuse_written(conn, pool, volume)
     used, own = users(conn, volume)
     if used.running(own):
         raise errors.InvalidInput(
