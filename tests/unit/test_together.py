@@ -32,17 +32,18 @@ def begun(work, *args):
 
 
 def told(waiting):
-    return [one.result(timeout=10) for one in waiting]
+    return [one.result(timeout=60) for one in waiting]
 
 
 class Fleet:
-    """rested: how often its connection was let go of before it was used."""
+    """rested: how often its connection was let go of before it was used. rests: is called then."""
 
-    def __init__(self):
-        self.rested = 0
+    def __init__(self, rests=lambda: None):
+        self.rested, self.rests = 0, rests
 
     def rest(self):
         self.rested += 1
+        self.rests()
 
 
 def all_look(one, count):
@@ -60,7 +61,7 @@ def looks(monkeypatch):
         found.asked.append(fleet)
         found.under_way += 1
         found.most = max(found.most, found.under_way)
-        assert found.goes_on.wait(30)
+        assert found.goes_on.wait(120)
         found.under_way -= 1
         said = found.answers.pop(0)
         if isinstance(said, Exception):
@@ -97,6 +98,17 @@ def test_of_few_hosts_those_who_come_within_a_moment_share_a_look(looks, monkeyp
     monkeypatch.setattr(together, "MOMENT_S", 0.01)
     one = together.Together(at_once=1, size=1, coming=9, wait_s=FOREVER_S)
     assert told(all_look(one, 1)) == ["again"], "and no longer"
+
+
+def test_nobody_looks_without_the_last_that_comes_however_slow_that_one_is(looks, monkeypatch):
+    looks.answers = ["found", "again"]
+    monkeypatch.setattr(together, "MOMENT_S", FOREVER_S)
+    one = together.Together(at_once=2, size=1, coming=2, wait_s=FOREVER_S)
+    with one.turn() as first, one.turn() as second:
+        waiting = [begun(first.look, Fleet())]
+        until(lambda: one._next.waiting == 1, "the first waits")
+        slow = Fleet(rests=lambda: time.sleep(0.3))
+        assert told([begun(second.look, slow), *waiting]) == ["found"] * 2
 
 
 @pytest.mark.parametrize("size", [2, 3])
@@ -176,7 +188,7 @@ def test_of_a_look_that_fails_each_asks_for_himself(looks):
     looks.answers = [errors.ConnectionFailed("no master"), "second"]
     one = together.Together(at_once=1, size=2, coming=9, wait_s=FOREVER_S)
     both = all_look(one, 2)
-    failed = [each.exception(timeout=10) for each in both]
+    failed = [each.exception(timeout=60) for each in both]
     assert sorted(map(type, failed), key=str) == [type(None), errors.ConnectionFailed]
     assert [each.result() for each in both if not each.exception()] == ["second"]
     assert len(looks.asked) == 2
@@ -195,7 +207,7 @@ def test_no_more_are_made_at_a_time_than_have_a_turn(looks):
         second = begun(next_one)
         assert not came.wait(0.2)
         first.look(Fleet())
-        assert came.wait(10)
+        assert came.wait(60)
         told([second])
         third = begun(next_one)
         told([third])
@@ -214,7 +226,7 @@ def test_while_some_wait_for_a_look_others_are_made(looks):
         return turn.look(Fleet())
 
     done = begun(lambda: list(together.each(range(12), make, at_once=1, hosts=15)))
-    until(lambda: len(made) >= 8, "all that may be made are", timeout_s=10)
+    until(lambda: len(made) >= 8, "all that may be made are")
     time.sleep(0.2)
     assert len(made) == 8  # one of them has failed
     looks.goes_on.set()

@@ -86,12 +86,14 @@ class Together:
             self._coming -= 1
             self._changed.notify_all()
 
-    def look(self, fleet: Fleet) -> find.Locations:
-        """What a look at all hosts tells that begins after this call. Raises as find.locations."""
+    def look(self, fleet: Fleet, counted: Callable[[], None] = lambda: None) -> find.Locations:
+        """What a look at all hosts tells that begins after this call. counted: called when the look
+        is for this one, too. Raises as find.locations."""
         fleet.rest()
         with self._changed:
             mine = self._next
             mine.waiting += 1
+            counted()
             # whoever came first has waited for others when he has waited so long
             self._changed.wait_for(lambda: mine.over or self._all_there(mine), self._wait_s)
             self._changed.wait_for(lambda: not self._looking)
@@ -125,5 +127,4 @@ class Turn:
 
     def look(self, fleet: Fleet) -> find.Locations:
         """The guest is there: as Together.look. The turn ends."""
-        self.end()
-        return self._together.look(fleet)
+        return self._together.look(fleet, self.end)
