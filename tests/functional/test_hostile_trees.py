@@ -37,6 +37,7 @@ from tests.functional.test_seed import (
     system,
 )
 from tests.functional.test_seed_hostile import content
+from tests.machine import open_files
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="special files and mounts: root")
 
@@ -181,10 +182,6 @@ def state(root):
                 text = pathlib.Path(path).read_bytes()
             found[path] = (mode, size if stat.S_ISREG(mode) else None, text)
     return found
-
-
-def open_files():
-    return len(os.listdir("/proc/self/fd"))
 
 
 def judge(run, before, after):

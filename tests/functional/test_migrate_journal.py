@@ -16,6 +16,7 @@ from saltvirt.errors import BadAnswer, OperationFailed
 from saltvirt.host.migration import move_journal
 from saltvirt.migration.facts import GuestReport
 from saltvirt.migration.journal import JournalEntry, PendingFile
+from tests.machine import open_files
 
 ENTRY = JournalEntry(
     GuestReport("web1", "u", "hv1", True, "running"), "qemu+tls://hv2/system", created=("/a",)
@@ -149,28 +150,24 @@ def test_a_lock_that_its_holder_removes_meanwhile_is_taken_anew(tmp_path, monkey
             (tmp_path / "web1.json.lock").touch()
 
     monkeypatch.setattr(move_journal.fcntl, "flock", flock)
-    before = descriptors()
+    before = open_files()
     with journal:
         monkeypatch.undo()
-        assert descriptors() == before + 1
+        assert open_files() == before + 1
         with pytest.raises(OperationFailed, match="another migration of web1 is at work here"):
             move_journal.Journal(tmp_path, "web1").__enter__()
 
 
-def descriptors():
-    return len(os.listdir("/proc/self/fd"))
-
-
 def test_nothing_stays_open(tmp_path):
-    before = descriptors()
+    before = open_files()
     with move_journal.Journal(tmp_path, "web1") as journal:
-        assert descriptors() == before + 1
+        assert open_files() == before + 1
         journal.write(ENTRY)
         for _ in range(2):
             assert move_journal.at_work(move_journal.Journal(tmp_path, "web1"))
-        assert descriptors() == before + 1
+        assert open_files() == before + 1
     assert not move_journal.at_work(move_journal.Journal(tmp_path, "web1"))
-    assert descriptors() == before
+    assert open_files() == before
 
 
 def test_it_is_on_the_disk_before_the_next_thing_is_done(tmp_path, monkeypatch):

@@ -42,6 +42,7 @@ from saltvirt.hatalk import addresses
 from saltvirt.host.connection import libvirt
 from saltvirt.host.migration import departed
 from tests.clock import Clock, until
+from tests.functional.conftest import only_test
 
 GOOD = {"host": "hv1", "members": {"hv1": "10.0.0.1", "hv2": "10.0.0.2:17000"}, "masters": ["salt"]}
 
@@ -631,7 +632,7 @@ def test_storage_that_hangs_keeps_nobody_waiting():
     until(lambda: one._outside._process, "its process")
     process = one._outside._process
     one.end()
-    assert process.wait(10) == -9
+    assert process.wait(60) == -9
 
 
 def a_pool(argv):
@@ -651,13 +652,13 @@ def test_one_that_ends_before_its_process_began_leaves_none(begin, monkeypatch):
 
     def late(*words, **more):
         began.set()
-        goes.wait(10)
+        goes.wait(60)
         found.append(popen(*words, **more))
         return found[0]
 
     monkeypatch.setattr(subprocess, "Popen", late)
     one = begin(["sleep", "60"])
-    began.wait(10)
+    assert began.wait(60)
     one.end()
     goes.set()
     until(lambda: found and found[0].poll() is not None, "the end of its process")
@@ -846,6 +847,7 @@ def guests(tmp_path, monkeypatch):
     where = Where("test:///default", str(tmp_path / "locks"), 30, 0.05)
     kept = Definitions(str(tmp_path / "definitions"), [])
     one = Guests(where, table, kept, clock.monotonic)
+    only_test(one._connected())  # other tests of the process may have left theirs
     one.clock = clock
     one.names = frozenset(["web1", "test"])
     one.begin()
@@ -973,7 +975,7 @@ def test_a_guest_without_a_definition_fails(guests):
 
 def test_a_guest_that_is_being_started_is_not_started_twice(guests):
     gate = threading.Event()
-    guests.do("start", "web1", lambda name: gate.wait(30))
+    guests.do("start", "web1", lambda name: gate.wait(120))
     guests.start("web1", 4)
     copy = guests.copies.get("web1")
     assert (copy.state, copy.epoch, copy.busy) == (facts.STARTING, 4, False)
@@ -1032,6 +1034,9 @@ def test_an_agent_in_a_guest_is_heard_by_its_answer_alone(guests, monkeypatch):
     health, number = guests.health, guests.domain("web1").ID()
     case = lambda: health._cases["web1"]  # noqa: E731
     until(lambda: "web1" in health._cases and case().number == number, "a look")
+    monkeypatch.setattr(health, "look", lambda *_: None)  # it has no agent that is to be asked
+    now_s = guests.clock.monotonic()
+    until(lambda: guests.copies.looked_s > now_s, "the last look is over")
     for what in (health._ping, health._disks):
         what("gone")
     assert "gone" not in health._cases
@@ -1091,6 +1096,7 @@ def test_a_start_waits_for_the_disks_lock_of_a_dead_host(guests, monkeypatch):
     tried = locked(monkeypatch, 3)
     guests.kept.keep(definition("web1", XML.format(name="web1")))
     guests.start("web1", 4)
+    until(lambda: len(tried) == 4, "tries, for which it has so long by its clock")
     becomes(guests, "web1", facts.RUNNING)
     assert len(tried) == 4
     guests.kill("web1")
@@ -1277,7 +1283,7 @@ def test_the_same_is_not_begun_twice(guests):
 
     def work(name):
         count.append(name)
-        gate.wait(5)
+        gate.wait(120)
 
     assert guests.do("x", "web1", work) and not guests.do("x", "web1", work)
     assert guests.do("x", "web2", work)
@@ -1415,7 +1421,7 @@ def test_a_guest_goes_when_its_target_says_yes_in_time_to_the_question_that_was_
 
 def test_a_guest_on_its_way_is_not_asked_for_again_and_may_be_too_late(moving, monkeypatch):
     gate = threading.Event()
-    monkeypatch.setattr(moving, "domain", lambda name: gate.wait(30) and None)
+    monkeypatch.setattr(moving, "domain", lambda name: gate.wait(120) and None)
     moving.moves.answered("hv2", "web1", 5, True)
     moving.moves.send("web1", 5, "hv2")
     moving.moves.answered("hv2", "web1", 5, True)

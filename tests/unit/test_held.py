@@ -11,6 +11,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.operations import held, lock
 from tests.clock import Clock
+from tests.machine import open_files
 
 
 @pytest.fixture
@@ -48,13 +49,13 @@ def test_a_lock_is_the_masters_own(path):
 def test_whether_a_lock_is_taken(path):
     assert held.is_taken(path) is False
     assert not os.path.exists(path), "to look makes no file"
-    handle, fds = held.take(path, "x"), len(os.listdir("/proc/self/fd"))
+    handle, fds = held.take(path, "x"), open_files()
     assert held.is_taken(path) is True
     assert held.take(path, "y") is None
-    assert len(os.listdir("/proc/self/fd")) == fds
+    assert open_files() == fds
     os.close(handle)
     assert held.is_taken(path) is False
-    assert len(os.listdir("/proc/self/fd")) == fds - 1
+    assert open_files() == fds - 1
 
 
 def test_who_only_looks_is_in_nobodys_way(path):
@@ -133,10 +134,10 @@ def test_one_operation_on_a_guest_at_a_time(tmp_path, name):
         ):
             pass
     assert lock.at_work(config, name) is None
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     with pytest.raises(ZeroDivisionError), lock.guest(config, name, "x"):
         raise ZeroDivisionError
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before
     assert lock.at_work(config, name) is None
 
 
@@ -170,7 +171,7 @@ def test_one_deployment_of_a_name_at_a_time_and_those_of_other_names_besides(tmp
         (path.parent / path.name).unlink()
         [other] = path.parent.iterdir()
         other.unlink()
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     with pytest.raises(ZeroDivisionError), lock.deployment(config, "a"):
         raise ZeroDivisionError
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before

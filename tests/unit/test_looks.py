@@ -12,6 +12,7 @@ import threading
 import pytest
 
 from saltvirt.host.storage import looks
+from tests.machine import open_files
 
 # as QEMU has an image: to write (it shares nothing but reading), and to read
 WRITING = [looks.USED + n for n in (0, 1, 3)] + [looks.UNSHARED + n for n in (1, 3)]
@@ -91,14 +92,14 @@ def test_only_what_holds_data_is_opened(disk, tmp_path):
     os.mkfifo(pipe)
     assert looks.opened(pipe) is None
     assert looks.opened(tmp_path) is None
-    before = os.listdir("/proc/self/fd")
+    before = open_files()
     fd = looks.opened(disk)
     assert os.read(fd, 20) == b"0123456789"
     assert not os.get_inheritable(fd)
     assert fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
     os.close(fd)
     assert looks.opened(disk, [stat.S_IFDIR]) is None
-    assert len(os.listdir("/proc/self/fd")) == len(before), "none is left open"
+    assert open_files() == before, "none is left open"
 
 
 def test_the_first_bytes_of_what_holds_data(disk, tmp_path):
@@ -123,11 +124,11 @@ def test_other_locks_and_what_is_no_file_are_no_qemus(disk, lock, tmp_path):
 
 @pytest.mark.parametrize("what", [looks.locked, looks.closing, looks.stilling])
 def test_nothing_is_left_open(disk, lock, what):
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     answer = what(disk)
     if what is not looks.locked:
         os.close(answer[1])
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before
 
 
 def test_where_locks_are_not_known_nothing_is_said_of_them(disk, monkeypatch):
@@ -253,7 +254,7 @@ def test_each_question_has_its_answer(disk, tmp_path):
 
 
 def test_the_program_keeps_no_descriptor(disk):
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     for _, fd in ask(("closing", str(disk)), ("stilling", str(disk))):
         os.close(fd)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before

@@ -228,6 +228,7 @@ def test_who_asks_waits_no_longer_than_told_and_what_hangs_is_begun_once():
     for _ in range(3):
         with pytest.raises(errors.ConnectionFailed, match="no answer within"):
             fresh()
+    until(lambda: begun, "it has begun")
     assert begun == [1]
     hangs.set()
     patient = Fresh(read, 60)
@@ -236,14 +237,11 @@ def test_who_asks_waits_no_longer_than_told_and_what_hangs_is_begun_once():
 
 
 def test_after_it_hung_it_is_asked_again():
-    answers = iter([threading.Event(), None])
-    first = None
+    first = threading.Event()
+    answers = iter([first, None])
 
     def read():
-        nonlocal first
-        waits = next(answers)
-        if waits:
-            first = waits
+        if waits := next(answers):
             waits.wait()
         return threading.current_thread().name
 
@@ -291,7 +289,7 @@ def test_it_looks_again_and_again_until_it_is_stopped():
     Look(lambda: seen_.append(threading.current_thread()), 0.001, "room").begin(stop)
     until(lambda: len(seen_) > 2, "looks")
     stop.set()
-    seen_[0].join(10)
+    seen_[0].join(60)
     assert not seen_[0].is_alive() and len(set(seen_)) == 1
 
 

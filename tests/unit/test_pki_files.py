@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from saltvirt.errors import InvalidInput, PkiError
 from saltvirt.pki.common import files, seal
+from tests.machine import open_files
 
 
 def mode(path):
@@ -97,12 +98,12 @@ def test_it_is_on_the_disk_before_it_has_its_name_and_the_name_is_too(tmp_path, 
 
 
 def test_no_handle_stays_open(tmp_path):
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     for _ in range(3):
         files.write(tmp_path / "x", b"x")
         with files.locked(tmp_path / "lock"):
             pass
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before
 
 
 def test_a_folder_is_private_when_we_make_it_and_stays_as_it_is(tmp_path):

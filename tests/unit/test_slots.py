@@ -10,7 +10,7 @@ import pytest
 from saltvirt.errors import InvalidInput, OperationFailed
 from saltvirt.operations import held as waiting
 from saltvirt.operations import lock, slots
-from tests.clock import Clock
+from tests.clock import Clock, until
 
 SETTING = "virt:backup:at_once_per"
 
@@ -32,9 +32,10 @@ def test_those_that_fit_run_at_once_and_the_others_wait(tmp_path):
         with slots.taken(config, ("hv3", "hv4"), said.append):
             thread = threading.Thread(target=second)
             thread.start()
-            assert not done.wait(0.3)
+            until(lambda: said, "it waits")
+            assert not done.is_set()
         assert not done.wait(0.7), "hv1 is at work still"
-    assert done.wait(5)
+    assert done.wait(60)
     thread.join()
     assert said == ["1 migration from or to hv1 is under way (virt:migration:at_once_per_host)"]
 
@@ -125,7 +126,7 @@ def test_the_lock_of_a_guest_names_its_owner_and_goes_with_a_kill(tmp_path):
     code = (
         "import sys, time; sys.path.insert(0, '_utils'); from saltvirt.operations import lock\n"
         f"with lock.guest({config!r}, 'web1', 'virt.clone'), lock.deployment({config!r}, 'a'):\n"
-        "    print('held', flush=True); time.sleep(60)"
+        "    print('held', flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b"held\n"

@@ -207,7 +207,7 @@ def test_a_fault_of_its_own_ends_one_beat_and_not_the_engine(still, opts, monkey
     until(lambda: engine.problem == "", "the next beat")
     until(lambda: _problem_shown(opts) == "", "that it is shown")
     stop.set()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
 
 
@@ -604,7 +604,7 @@ def test_a_dead_host_holds_up_nobody_elses_room():
 
     def ask(_members):
         yield Host("hv1", 8, 9)
-        go.wait(10)
+        go.wait(60)
         yield Host("hv2", 8, 9)
 
     found = rooms.Rooms(ask, ("hv1", "hv2"), lambda: 5.0)

@@ -30,7 +30,7 @@ class Fences(Fencer):
         self.remote = SimpleNamespace(off=lambda fence, one: self.said((fence.host, "hv2"), one))
 
     def said(self, where, setting):
-        found = self.says[setting.agent].get(timeout=30)
+        found = self.says[setting.agent].get(timeout=120)
         if isinstance(found, Exception):
             raise found
         return Outcome(found, " by ".join(where))

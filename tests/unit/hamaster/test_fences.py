@@ -97,6 +97,13 @@ def test_no_password_is_in_what_is_said(bmc):
     assert "secret1" not in words
 
 
+def has_ended(process):
+    try:
+        return Path(f"/proc/{process}/stat").read_text().split()[2] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
 def test_a_program_that_hangs_ends_with_its_children(bmc):
     bmc.does(off=f"sleep 77 & echo $! > {bmc.folder}/child; wait", status=OFF)
     began = time.monotonic()
@@ -109,13 +116,7 @@ def test_a_program_that_hangs_ends_with_its_children(bmc):
     assert left_open == []
     assert time.monotonic() - began < 60
     child = int((bmc.folder / "child").read_text())
-    for _ in range(50):
-        state = Path(f"/proc/{child}/stat")
-        if not state.exists() or state.read_text().split()[2] == "Z":
-            break
-        time.sleep(0.1)
-    else:
-        pytest.fail("its child lives on")
+    until(lambda: has_ended(child), "the end of its child")
 
 
 def test_who_is_interrupted_leaves_no_program_at_work(bmc):

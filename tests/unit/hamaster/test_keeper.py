@@ -43,6 +43,7 @@ from saltvirt.operations.report import Report
 from saltvirt.placement import facts, policy
 from saltvirt.placement.facts import Host
 from tests.lab.paths import REPOSITORY
+from tests.machine import open_files
 from tests.unit.hamaster import HaCloud, guest
 
 BY = policy.from_config(None, None)
@@ -546,11 +547,11 @@ def test_what_is_no_guest_s_name_is_kept_by_nobody(cloud, name):
 
 
 def test_promises_of_many_hold_one_file_open_and_old_ones_go(full):
-    folder, before = Path(full.opts["cachedir"]) / "virt/promised", len(os.listdir("/proc/self/fd"))
+    folder, before = Path(full.opts["cachedir"]) / "virt/promised", open_files()
     with promised.of(full.opts, of_master.keeper(full.opts)) as promises:
         for number in range(50):
             promises.make("hv002", facts.Guest(f"web{number}"), None)
-        assert len(os.listdir("/proc/self/fd")) == before + 1
+        assert open_files() == before + 1
     assert len([*folder.glob("web*")]) == 50 and not [*folder.glob(".of-*")]
     (folder / ".of-crashed").touch()
     for path in (*folder.glob("web*"), *folder.glob(".of-*")):
