@@ -112,7 +112,7 @@ def test_who_says_nothing_that_is_understood_ends_no_backup(served, says):
         line.connect(request.socket_of("web1"))
         line.sendall(says)
         line.shutdown(socket.SHUT_WR)
-        line.settimeout(30)
+        line.settimeout(60)
         assert line.recv(1) == b""  # it is through with this one
     assert "under way here" in api._spoken("web1", EndRequest(OTHER, False))["error"]
     assert api._spoken("web1", EndRequest(IDENT, True)) == {"why": None, "left": []}

@@ -37,7 +37,7 @@ def heard():
         assert listens.wait(30)
     yield sent
     listener.stop()
-    thread.join(timeout=10)
+    thread.join(timeout=60)
     assert not thread.is_alive()
 
 
@@ -149,7 +149,7 @@ def listener(heard, monkeypatch):
     yield start
     for one, thread in running:
         one.stop()
-        thread.join(timeout=10)
+        thread.join(timeout=60)
         assert not thread.is_alive()
 
 

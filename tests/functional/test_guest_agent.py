@@ -61,7 +61,7 @@ def test_a_command_that_is_none(real):  # noqa: F811
 def test_one_that_does_not_end_is_said_with_its_process(real):  # noqa: F811
     began = time.monotonic()
     ended, out, err = run(real.agent, "sleep", "300", timeout_s=1)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 120
     assert (ended.has_ended, out, err) == (False, b"", b"")
     with open(f"/proc/{ended.pid}/cmdline", "rb") as file:
         assert b"\0sleep\x00300\0" in file.read()
@@ -284,7 +284,7 @@ def test_what_a_caller_who_goes_has_left_half_is_taken_away(real, served, tmp_pa
     line.ask("piece", data=b"12")
     assert len(os.listdir(tmp_path)) == 1
     line._line.close()
-    thread.join(20)
+    thread.join(60)
     assert not thread.is_alive() and os.listdir(tmp_path) == []
 
 
@@ -349,7 +349,7 @@ def master(real, served, monkeypatch):  # noqa: F811
             yield "hv1", talk
         finally:
             talk._line.close()
-            thread.join(20)
+            thread.join(60)
 
     monkeypatch.setattr(on_master, "line", line)
     return Told()

@@ -137,7 +137,7 @@ def engine(cloud):
 
         def end():
             stop.set()
-            thread.join(10)
+            thread.join(60)
             assert not thread.is_alive()
 
         running.append(end)
@@ -255,7 +255,7 @@ def test_a_certificate_that_cannot_be_renewed_is_named_and_tried_again(
     (tmp_path / "pki").mkdir()
     until((tmp_path / "pki/virt-ha/clientcert.pem").exists, "it is made")
     stop.set()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
 
 

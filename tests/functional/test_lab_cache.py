@@ -64,7 +64,7 @@ def test_two_processes_at_once_build_once(home):
         subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=paths.REPOSITORY)
         for _ in range(2)
     ]
-    assert sorted(child.communicate(timeout=30)[0] for child in running) == ["", "built\n"]
+    assert sorted(child.communicate(timeout=300)[0] for child in running) == ["", "built\n"]
 
 
 def test_only_what_was_not_used_for_long_is_dropped(home):
@@ -97,7 +97,8 @@ def test_a_lock_whose_file_its_holder_removed_still_excludes(home):
         subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=paths.REPOSITORY)
         for _ in range(3)
     ]
-    spans = sorted(tuple(map(float, child.communicate(timeout=30)[0].split())) for child in running)
+    said = [child.communicate(timeout=300)[0] for child in running]
+    spans = sorted(tuple(map(float, one.split())) for one in said)
     assert len(spans) == 3
     assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
     assert not path.exists()

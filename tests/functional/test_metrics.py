@@ -42,12 +42,14 @@ HOSTILE = '"q} 1 \\n & ünï'
 
 def config(uri, tmp_path, **more):
     told = {"virt:connection:uri": uri, "virt:images": str(tmp_path / "images"),
-            "virt:connection:timeout": 5, **more}  # fmt: skip
+            "virt:connection:timeout": 60, **more}  # fmt: skip
     return lambda key, default=None: told.get(key, default)
 
 
 def host(uri, tmp_path, stop=None, **more):
-    return Host(config(uri, tmp_path, **more), "hv1", dict, stop or threading.Event())
+    found = Host(config(uri, tmp_path, **more), "hv1", dict, stop or threading.Event())
+    found._guests.within_s = 60
+    return found
 
 
 def found(one):
@@ -217,7 +219,7 @@ def get(one, path="/metrics", scheme="http", context=None, **headers):
     asked = urllib.request.Request(f"{scheme}://127.0.0.1:{one.server_address[1]}{path}")
     for name, text in headers.items():
         asked.add_header(name.replace("_", "-"), text)
-    return urllib.request.urlopen(asked, timeout=30, context=context)
+    return urllib.request.urlopen(asked, timeout=60, context=context)
 
 
 NUMBERS = [family.one("n", "A number.", {"guest": HOSTILE}, 1)]

@@ -97,7 +97,7 @@ def test_two_at_once_copy_once_and_both_have_it_whole(base):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert seen == [CONTENT, CONTENT]
     assert sorted(len(t.said) for t in targets) == [1, 1]
     assert list(peer.files) == [base.path]

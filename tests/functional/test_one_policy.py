@@ -180,7 +180,7 @@ def test_a_disk_in_another_folder_is_charged_to_its_own_file_system(made):
     folder = made.tmp_path / "images"
     modules = made.load(placement={**BARE, "memory_ratio": 10})
     room = os.statvfs(tiny).f_bavail * os.statvfs(tiny).f_frsize
-    disks = [{"name": "d", "size": room // MIB + 1024, "pool": tiny, "format": "raw"}]
+    disks = [{"name": "d", "size": 2 * room // MIB + 1024, "pool": tiny, "format": "raw"}]
     with pytest.raises(errors.VirtError, match=f"of disk wanted on {tiny}"):
         modules["virt.init"]("web1", 1, 64, seed=False, nic=None, disk=None, disks=disks)
     wish = {"name": "web1", "cpu": 1, "mem": 64, "nic": None, "disk": None, "disks": disks}
@@ -214,10 +214,10 @@ def test_a_disk_grows_only_into_room_that_is_promised_to_nobody(made):
     free = os.statvfs(path).f_bavail * os.statvfs(path).f_frsize
     other = made.tmp_path / "images" / "thin.raw"
     with open(other, "wb") as file:
-        file.truncate(free - 100 * MIB)
+        file.truncate(free // 2)
     define(made.conn, "thin", 10, more=disk_xml(other))
     with pytest.raises(errors.VirtError, match="of disk wanted") as caught:
-        modules["virt.resize_disk"]("a", "vda", 2048)
+        modules["virt.resize_disk"]("a", "vda", free // MIB)
     assert type(caught.value).__name__ == "NoRoom"
     assert path.stat().st_size == MIB
     assert modules["virt.resize_disk"]("a", "vda", 3)["after"] == 3 * MIB

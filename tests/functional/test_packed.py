@@ -146,10 +146,17 @@ def test_a_bit_that_changed_on_the_way_is_noticed(place):
 
 def test_who_comes_while_a_sync_writes_waits_for_it(place):
     place.sync("one", 100)
-    early = place.start(SHOW)
-    time.sleep(0.5)
+    early = place.start(
+        f"""
+        import time
+        time.monotonic = lambda: 0
+        time.sleep = lambda seconds: print("waits", flush=True) or input()
+        {SHOW}
+        """
+    )
+    assert early.stdout.readline() == "waits\n"
     place.sync("one")
-    assert early.communicate() == ("one\n", "")
+    assert early.communicate("\n") == ("one\n", "")
 
 
 def test_nobody_waits_for_a_sync_that_has_ended(place):

@@ -545,7 +545,7 @@ def test_requests_without_pause_do_not_keep_a_change_waiting(office):
         over.set()
         for thread in threads:
             thread.join()
-    assert took_s < 20
+    assert took_s < 60
 
 
 # rotation

@@ -41,7 +41,7 @@ class View:
 
     def seen(self, _user):
         self.asked.set()
-        self.goes.wait(30)
+        self.goes.wait(120)
         return view.Seen(self.last, {})
 
 
@@ -104,13 +104,13 @@ def test_a_browser_that_goes_before_it_is_answered_is_counted_no_more(proxied, m
 
     def stands(_ticket):
         asked.set()
-        goes.wait(30)
+        goes.wait(120)
         return why
 
     monkeypatch.setattr(proxy._Line, "open", known)
     proxied.stands = stands
     proxied.browser().say(SECRET)
-    assert asked.wait(30) and proxied.proxy.users
+    assert asked.wait(60) and proxied.proxy.users
     [(stream, loop)] = lines
     loop.add_callback(stream.close)
     goes.set()
@@ -133,7 +133,7 @@ def test_a_guest_whose_hypervisor_is_not_reached(proxied):
 
 
 def test_a_hypervisor_that_is_none_gets_no_word_of_the_guest(proxied, monkeypatch):
-    monkeypatch.setattr(proxy.ways, "CONNECT_S", 0.5)
+    monkeypatch.setattr(proxy.ways, "CONNECT_S", 3)
     pair = own_pair.made(reach.DOOR, certs.CLIENT)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         proxied.ticket = tickets.Ticket("anna", 0.0, way.Way(
@@ -143,7 +143,7 @@ def test_a_hypervisor_that_is_none_gets_no_word_of_the_guest(proxied, monkeypatc
         assert "hv1 is not reached at" in proxied.browser().begin(SECRET)["error"]
         line, _ = deaf.accept()
         with line:
-            line.settimeout(30)
+            line.settimeout(60)
             with contextlib.suppress(ConnectionResetError):
                 assert line.recv(1) == b"\x16", "TLS' hello"
                 while line.recv(4096):
@@ -162,7 +162,7 @@ def test_who_goes_while_the_cloud_is_looked_at_leaves_nothing(proxied, caplog):
     proxied.view.goes.clear()
     one = proxied.browser()
     assert one.begin(SECRET) == {"page": True}
-    proxied.view.asked.wait(30)
+    assert proxied.view.asked.wait(60)
     one.line.protocol.stream.close()
     until(lambda: not proxied.proxy.users, "nobody is counted")
     proxied.view.goes.set()
@@ -189,10 +189,10 @@ def test_connections_have_an_end(proxied, monkeypatch):
     one = proxied.browser()
     until(lambda: proxied.proxy.strangers, "it is there")
     monkeypatch.setattr(proxy, "MOST", 1)
-    with socket.create_connection(("127.0.0.1", proxied.port), 30) as too_many:
+    with socket.create_connection(("127.0.0.1", proxied.port), 60) as too_many:
         assert too_many.recv(1) == b""
     assert one.begin(SECRET) == {"page": True}
-    with socket.create_connection(("127.0.0.1", proxied.port), 30) as too_many:
+    with socket.create_connection(("127.0.0.1", proxied.port), 60) as too_many:
         assert too_many.recv(1) == b""
     one.close()
     until(lambda: not proxied.proxy.users, "it is gone")

@@ -135,11 +135,11 @@ def test_an_agent_that_libvirt_cannot_ask(guest, monkeypatch):
     ("print('{\"error\": \"no port is free\"}')", "^no port is free$"),
     ("print('{}')", "it did not say why"),
     ("import sys; sys.exit('Traceback\\nValueError: x')", "in: Traceback / ValueError: x$"),
-    ("print('hello', end='', flush=True); import time; time.sleep(60)", "nobody can be let in"),
-    ("print('hello', flush=True); import time; time.sleep(60)", "nobody can be let in"),
+    ("print('hello', end='', flush=True); import time; time.sleep(600)", "nobody can be let in"),
+    ("print('hello', flush=True); import time; time.sleep(600)", "nobody can be let in"),
 ])  # fmt: skip
 def test_a_program_that_does_not_say_where_it_waits_is_ended(code, words, monkeypatch, tmp_path):
-    monkeypatch.setattr(begin, "_BEGINS_S", 1)
+    monkeypatch.setattr(begin, "_BEGINS_S", 1 if "sleep" in code else 60)
     with open(tmp_path / "log", "w+b") as log, subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=log
     ) as one:  # fmt: skip
@@ -168,7 +168,7 @@ class Begun:
         monkeypatch.setattr(relay, "print", lambda text, flush: said.put(text), raising=False)
         self.thread = threading.Thread(target=lambda: self.codes.append(relay.main([])))
         self.thread.start()
-        self.said = json.loads(said.get(timeout=30))
+        self.said = json.loads(said.get(timeout=60))
 
     def line(self, known=None):
         """Of one who shows this certificate, or the caller's."""
@@ -194,7 +194,7 @@ class Begun:
 def test_a_program_that_finds_no_port_says_so(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         one = Begun(monkeypatch, taken.getsockname()[1])
-        one.thread.join(30)
+        one.thread.join(60)
     assert one.codes == [1] and "are in use" in one.said["error"]
 
 

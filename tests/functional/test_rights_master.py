@@ -69,7 +69,7 @@ def master():
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(daemon.pid, 9)
-            daemon.wait(30)
+            daemon.wait(60)
 
 
 class Master:
@@ -94,7 +94,7 @@ class Master:
                "password": SECRET, "eauth": "sharedsecret"}  # fmt: skip
         client = salt.runner.RunnerClient(self.opts)
         try:
-            told = client.cmd_sync(low, timeout=60)
+            told = client.cmd_sync(low, timeout=300)
         finally:
             getattr(client, "destroy", lambda: None)()
         [about] = [one for one in told["data"].values() if isinstance(one, dict)]
@@ -103,7 +103,7 @@ class Master:
     def types(self, *words, **env):
         done = subprocess.run(
             [*self.typed, "--out=json", *words], env={**self.env, **env}, capture_output=True,
-            text=True, timeout=120, check=False,
+            text=True, timeout=300, check=False,
         )  # fmt: skip
         return done.stdout + done.stderr
 
@@ -125,7 +125,7 @@ def test_what_a_user_has_begun_asks_as_that_user(master):
     low = {"fun": "salt.cmd", "arg": ["saltutil.runner", "virt.evacuate"],
            "kwarg": {"arg": ["hv1"]}, "username": "anna", "password": SECRET,
            "eauth": "sharedsecret"}  # fmt: skip
-    told = salt.runner.RunnerClient(master.opts).cmd_sync(low, timeout=60)
+    told = salt.runner.RunnerClient(master.opts).cmd_sync(low, timeout=300)
     assert "anna may not call virt.evacuate" in json.dumps(told)
 
 

@@ -288,12 +288,12 @@ def test_what_cannot_be_begun_again_now_is_tried_again(conn, folder, short, monk
     kept.begin = lambda: None
     (short / "full").unlink()
     kept.signalled = True
-    thread.join(30)
+    thread.join(60)
     assert dead.ended.is_set() and stands.of("web1") == STOOD
 
 
 def until(ready):
-    end = time.monotonic() + 60
+    end = time.monotonic() + 180
     while not ready() and time.monotonic() < end:
         time.sleep(0.02)
 

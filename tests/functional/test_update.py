@@ -380,7 +380,7 @@ def test_of_two_updates_at_once_none_is_lost(guest, in_between, monkeypatch):
     def begin():
         threads.append(threading.Thread(target=another))
         threads[0].start()
-        assert waits.wait(30), "for the lock of the guest"
+        assert waits.wait(60), "for the lock of the guest"
 
     in_between(begin)
     guest.modules["virt.update"]("g1", mem=256)

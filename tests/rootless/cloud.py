@@ -52,6 +52,7 @@ class Cloud:
         self.factories = FactoriesManager(
             root_dir=root / "salt", log_server_port=0, log_server_level="error",
             log_server_host="127.0.0.1", event_listener=self.events, slow_stop=False,
+            start_timeout=300,
         )  # fmt: skip
         self.minions, self.libvirtds = {}, {}
         self._pool = ThreadPoolExecutor()
@@ -131,7 +132,7 @@ class Cloud:
         """A minion that is configured, and not started."""
         libvirt = self.libvirtds[name]
         virt = {
-            "connection": {"uri": libvirt.uri, "timeout": 3}, "lock": str(libvirt.folder / "lock"),
+            "connection": {"uri": libvirt.uri, "timeout": 10}, "lock": str(libvirt.folder / "lock"),
             "images": str(libvirt.folder / "images"), "placement": ROOMY,
         }  # fmt: skip
         engine = {"libvirt_events": {"uri": libvirt.uri, "tag_prefix": ENGINE}}

@@ -47,7 +47,7 @@ class Libvirtd:
             argv = [program(), "-f", folder / "conf", "-p", folder / "pid", "--timeout", "3600"]
             self.process = subprocess.Popen(argv, stdout=log, stderr=log, env=env)
 
-    def wait(self, timeout_s=60):
+    def wait(self, timeout_s=300):
         """Wait until it listens; its guests live as long as somebody is connected: we are."""
         end = time.monotonic() + timeout_s
         while not self.socket.exists():
