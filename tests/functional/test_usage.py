@@ -24,6 +24,7 @@ from saltvirt.host.storage import (
     usage,
     volume_state,
 )
+from saltvirt.revert import Revert
 from saltvirt.spec.disk import DiskSpec
 from tests.functional.conftest import load
 
@@ -624,3 +625,52 @@ def test_no_image_is_written_over_what_somebody_needs(place, monkeypatch, need, 
     work = disks.Work(DiskSpec(name="d", device="disk"), make=True, path=str(place.base))
     with pytest.raises(errors.Refused, match=words):
         disks.not_in_use(place.conn, [work], "new")
+
+
+@pytest.mark.parametrize(
+    ("begins", "shared", "words"),
+    [
+        (bytes(MIB), "iscsi", None),
+        (bytes(510) + b"\x55\xaa", None, None),
+        (bytes(510) + b"\x55\xaa", "iscsi", "other hosts may have it (iscsi), and there is"),
+        (None, "iscsi", "other hosts may have it (iscsi), and it cannot be read: No such file"),
+    ],
+)
+def test_no_image_is_written_over_a_disk_of_another_host(place, monkeypatch, begins, shared, words):
+    """A LUN that this host sees, too: no lock of QEMU's reaches from one host to the other."""
+    path = place.root / "lun"
+    if begins is not None:
+        path.write_bytes(begins + bytes(MIB))
+    monkeypatch.setattr(disks.existing_disk, "is_block", lambda path: True)
+    monkeypatch.setattr(usage, "others_may_have", lambda conn, path: shared)
+    work = disks.Work(DiskSpec(name="d", device="disk"), make=True, path=str(path))
+    if words is None:
+        disks.not_in_use(place.conn, [work], "new")
+    else:
+        with pytest.raises(errors.Refused) as caught:
+            disks.not_in_use(place.conn, [work], "new")
+        assert caught.value.words.startswith(f"{path} is not overwritten: {words}")
+
+
+@pytest.mark.parametrize("shared", ["iscsi", None])
+def test_what_a_failed_init_wrote_onto_a_shared_device_is_not_in_the_way_of_the_next(
+    place, monkeypatch, shared
+):
+    path = place.root / "lun"
+    path.write_bytes(bytes(2 * MIB))
+
+    def clone(_image, path, *_more, **_how):
+        with open(path, "r+b") as file:
+            file.write(b"x" * 2 * MIB)
+
+    monkeypatch.setattr(disks.existing_disk, "is_block", lambda path: True)
+    monkeypatch.setattr(usage, "others_may_have", lambda conn, path: shared)
+    monkeypatch.setattr(disks.clone, "clone", clone)
+    work = disks.Work(DiskSpec(name="d", device="disk"), make=True, path=str(path))
+    with pytest.raises(errors.OperationFailed), Revert() as undo:
+        disks.make(place.conn, work, undo)
+        raise errors.OperationFailed("later")
+    assert not undo.failed
+    assert any(path.read_bytes()[:MIB]) is (shared is None)
+    assert any(path.read_bytes()[MIB:])
+    assert path.stat().st_size == 2 * MIB

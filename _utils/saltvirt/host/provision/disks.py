@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from saltvirt.spec.guest import GuestSpec
     from saltvirt.xml.disk_source import DiskSource
 
+# of a device: what has neither a table of partitions nor a file system in it is blank
+_BEGINS = 1024 * 1024
 # told how many bytes are done, and of how many; None where nobody knows
 Progress = Callable[[int, "int | None"], object]
 
@@ -241,8 +243,33 @@ def _not_needed(conn: libvirt.virConnect, works: Iterable[Work], guest: str) -> 
         if users:
             raise errors.Refused(f"{path} is used by {', '.join(users)}: no guest writes to it")
         why = work.make and usage.read(conn, beside=[path]).why(usage.keys_of(conn, path))
+        why = why or (work.make and _not_blank(conn, path))
         if why:
             raise errors.Refused(f"{path} is not overwritten: {why}")
+
+
+def _not_blank(conn: libvirt.virConnect, path: str) -> str | None:
+    """Why what is on a device may be another host's, in words: none of them is asked here."""
+    others = usage.others_may_have(conn, path)
+    if not others:
+        return None
+    try:
+        begins = bounded.head(path, _BEGINS)
+    except OSError as exc:
+        return f"other hosts may have it ({others}), and it cannot be read: {exc.strerror}"
+    if not any(begins or b""):
+        return None
+    return (
+        f"other hosts may have it ({others}), and there is something on it; where no guest needs "
+        f"that: dd if=/dev/zero of={path} bs=1M count=1"
+    )
+
+
+def _blank(path: str) -> None:
+    """Makes a device that was blank look so again."""
+    with open(path, "r+b", buffering=0) as device:
+        device.write(bytes(_BEGINS))
+        os.fsync(device.fileno())
 
 
 def _not_far(conn: libvirt.virConnect, works: Iterable[Work], guest: str) -> None:
@@ -340,6 +367,8 @@ def make(
         pool_disk.make(conn, work, undo, progress, guest, note)
     elif existing_disk.is_block(work.file):
         image = cast(Image, work.image)  # a device gets nothing but an image's content
+        if usage.others_may_have(conn, work.file):  # it was blank, and has to be the next time
+            undo.push(f"take the image from {work.file}", _blank, work.file)
         clone.clone(image, work.file, work.format or "", work.size_bytes, progress=progress)
     else:
         _file(work, progress, claim)
