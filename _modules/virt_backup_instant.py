@@ -13,6 +13,7 @@ saltvirt = saltvirt.fresh()
 from saltvirt import names, places, settings, units
 from saltvirt.backups.answers import ShownBackup
 from saltvirt.host import connection
+from saltvirt.host.domain import guest_lock
 from saltvirt.pki.host import own_pair
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def backup_standing(name, **kwargs):
         backup), ``percent``, ``disks`` (disk to its percents), ``paused`` (at a block that could
         not be read), ``why``
 
+    :raises OperationFailed: it is just being made
+
     CLI Example:
 
     .. code-block:: bash
@@ -52,8 +55,9 @@ def backup_standing(name, **kwargs):
     """
     from saltvirt.backupserve import instant as instants  # noqa: PLC0415 - needs the binding
 
+    locks = guest_lock.folder(__salt__["config.get"])
     with _connect(kwargs) as conn:
-        return instants.look(conn, names.there(name)).to_answer()
+        return instants.look(conn, names.there(name), locks).to_answer()
 
 
 def backup_again(name, shown, reader, bandwidth=None, **kwargs):

@@ -12,8 +12,8 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.backups.answers import ShownBackup, ShownDisk
-from saltvirt.backupserve import over, restore
-from saltvirt.host.domain import aside
+from saltvirt.backupserve import over, restore, standing
+from saltvirt.host.domain import aside, stands
 from saltvirt.host.domain.aside import Aside
 from saltvirt.host.migration import move_journal
 from saltvirt.host.provision import admission, guest_builder
@@ -186,6 +186,31 @@ def test_the_disks_of_one_that_is_as_it_was_are_not_deleted(conn, tools, dom, tm
         with pytest.raises(errors.Refused, match=r"web1 is as it was: the restore of 000001-x did"):
             ask()
     assert [*aside.every()]
+
+
+def test_what_it_had_stays_while_the_new_disks_are_not_whole(conn, tools, tmp_path, monkeypatch):
+    """Also where what says on which backup it stands is gone, or was never written: whoever made
+    the guest was killed."""
+    monkeypatch.setattr(stands, "FOLDER", str(tmp_path / "stands"))
+    name = "w" * 70
+    for guest, socket in (("web1", standing.socket_of("web1")), (name, "/run/other")):
+        below = (
+            "<backingStore type='network'><format type='raw'/><source protocol='nbd' name='vda'>"
+            f"<host transport='unix' socket='{socket}'/></source><backingStore/></backingStore>"
+        )
+        new = "<driver name='qemu' type='qcow2'/><source file='/new.qcow2'/>"
+        old = "<driver name='qemu' type='raw'/><source file='/srv/old.raw'/>"
+        text = WEB1.replace(old, new + below).replace("<name>web1<", f"<name>{guest}<")
+        conn.defineXML(re.sub("<interface.*?/interface>", "", text, flags=re.S))
+        kept(guest)
+        if guest == name:  # none that runs from a backup has such a name
+            assert over.confirm(conn, tools.admission_config, guest).delete == []
+            continue
+        for act in (over.plan, lambda conn, name: over.confirm(conn, tools.admission_config, name)):
+            with pytest.raises(errors.Refused, match="web1 still stands on the backup 000001-x"):
+                act(conn, guest)
+        assert aside.of(UUID)
+        conn.lookupByName(guest).undefine()
 
 
 def test_that_libvirt_took_it_as_it_was_is_looked_at(conn, tools, dom, tmp_path, monkeypatch):

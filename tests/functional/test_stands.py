@@ -3,6 +3,7 @@ and processes, guests of libvirt's test driver."""
 
 import dataclasses
 import fcntl
+import functools
 import io
 import json
 import os
@@ -186,6 +187,23 @@ def test_what_stands_on_nothing_any_more_is_forgotten(conn):
     assert instant.look(conn, "web1").state == WHOLE
     assert stands.of("web1") is None
     assert instant.look(conn, "web1").ident is None
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["over", "new"])
+def test_of_one_that_is_just_made_nobody_says_that_it_needs_no_backup(conn, folder, there):
+    """Its master may have died, and another one asks whether the backup can be let go."""
+    if there:
+        defined(conn, stands_on_it=False)
+    locks = str(folder / "locks")
+    made = functools.partial(guest_lock.held, locks, "virt.backup_restore", "web1")
+    waits = functools.partial(pytest.raises, errors.OperationFailed, match="made here, .* wait")
+    with made(), waits():
+        instant.look(conn, "web1", locks)
+    with guest_lock.held(locks, "virt.setmem", "web1"):
+        assert instant.look(conn, "web1", locks).state == (WHOLE if there else GONE)
+    stands.put(STOOD)
+    with made(), stands.kept("web1"), waits():
+        instant.look(conn, "web1", locks)
 
 
 @pytest.mark.parametrize("uuid", [None, OTHER])

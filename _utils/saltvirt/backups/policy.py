@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -87,6 +88,7 @@ def read(get: Get) -> BackupPolicy:
     }
     told = settings.mapping(get, "backup:targets")
     targets = {name: _target(name, one, common) for name, one in told.items()}
+    _refuse_one_folder(targets.values())
     default = settings.text(get, "backup:target")
     if default is not None and default not in targets:
         known = f"one of {', '.join(targets)}" if targets else "one of virt:backup:targets"
@@ -94,6 +96,20 @@ def read(get: Get) -> BackupPolicy:
     if default is None and len(targets) == 1:
         [default] = targets
     return BackupPolicy(targets, default, settings.integer(get, "backup:at_once_per_host", 1))
+
+
+def _refuse_one_folder(targets: Iterable[TargetPolicy]) -> None:
+    """Raises InvalidInput for two that keep different backups of the same ones."""
+    known: dict[tuple[str | None, str], TargetPolicy] = {}
+    for one in targets:
+        other = known.setdefault((one.host, posixpath.normpath(one.folder)), one)
+        if other.retention != one.retention:
+            where = f"{other.folder} of {one.host or 'each hypervisor'}"
+            raise InvalidInput(
+                f"virt:backup:targets: {one.name} and {other.name} are one folder, {where}, and "
+                "have different rules of what is kept: what those of one keep those of the other "
+                "would remove"
+            )
 
 
 def _target(name: object, told: object, common: Mapping[str, Any]) -> TargetPolicy:

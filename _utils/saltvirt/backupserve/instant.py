@@ -176,8 +176,17 @@ def again(conn: libvirt.virConnect, how: How, name: str, shown: ShownBackup) -> 
     return look(conn, name)
 
 
-def look(conn: libvirt.virConnect, name: str) -> Standing:
-    """How far the guest is. What stands on nothing any more is forgotten."""
+def look(conn: libvirt.virConnect, name: str, locks: str | None = None) -> Standing:
+    """How far the guest is. What stands on nothing any more is forgotten. locks: of the guests;
+    then OperationFailed is raised of one that is just made: it will need the backup."""
+    at_work = guest_lock.owners(locks).get(name, "") if locks else ""
+    found = _look(conn, name)
+    if found.state in (GONE, WHOLE) and at_work.startswith(Restore.VERB):
+        raise errors.OperationFailed(f"{name} is being made here, {at_work}: wait for it")
+    return found
+
+
+def _look(conn: libvirt.virConnect, name: str) -> Standing:
     with translated(f"look at {name}"):
         stood, dom = stands.of(name), lookup.find(conn, name)
         keeper = stands.keeper(name)

@@ -21,6 +21,7 @@ from saltvirt.backups.answers import (
     ShownDisk,
     Undone,
 )
+from saltvirt.backupserve import standing
 from saltvirt.backupserve.restore import Restore, named
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import aside, lifecycle, lookup, metadata, purge
@@ -230,6 +231,11 @@ def plan(conn: libvirt.virConnect, name: str, unused: Collection[str] = ()) -> P
         raise errors.Refused(
             f"{name} is as it was: the restore of {kept.backup} did not come to its end; {UNDO} "
             "takes away what it made"
+        )
+    if dom is not None and standing.standing(name, _tree(dom)):
+        raise errors.Refused(
+            f"{name} still stands on the backup {kept.backup}, so what it had stays: salt-run "
+            f"virt.backup_instant {name} brings its blocks in, {UNDO} {name} brings it back"
         )
     now = files.trees(dom) if dom is not None else []
     taken = {files.real(path) for tree in now for path in files.paths(tree)}

@@ -68,7 +68,7 @@ def socket_of(guest: str) -> str:
 
     Raises InvalidInput for a name that is too long for the path of a socket.
     """
-    path = f"{SOCKETS}/nbd.tunnelmigrate.dest.{guest}"
+    path = _socket(guest)
     over = len(os.fsencode(path)) - _LONGEST_SOCKET
     if over > 0:
         raise errors.InvalidInput(
@@ -77,9 +77,13 @@ def socket_of(guest: str) -> str:
     return path
 
 
+def _socket(guest: str) -> str:
+    return f"{SOCKETS}/nbd.tunnelmigrate.dest.{guest}"
+
+
 def standing(guest: str, tree: ElementTree.Element) -> list[str]:
     """The disks of a definition that stand on the backup."""
-    path = socket_of(guest)
+    path = _socket(guest)
     return [
         str(disk.target)
         for disk in map(Disk, tree.iterfind("devices/disk"))

@@ -37,6 +37,27 @@ def test_what_a_target_does_not_say_is_common():
     assert offsite.machine("hv1") == "hv1"
 
 
+@pytest.mark.parametrize(
+    ("one", "another", "is_refused"),
+    [
+        ({}, {"retention": {"last": 1}}, True),
+        ({"retention": {"last": 1}}, {"folder": "/srv//backups/", "retention": {"last": 2}}, True),
+        ({"retention": {"last": 1}}, {"retention": {"last": 1}, "bandwidth": 9}, False),
+        ({}, {"folder": "/srv/backups/b", "retention": {"last": 1}}, False),
+        ({}, {"host": "backup2", "retention": {"last": 1}}, False),
+        ({"host": None}, {"retention": {"last": 1}}, False),
+    ],
+)
+def test_two_targets_of_one_folder_keep_the_same(one, another, is_refused):
+    """Else a prune by the rules of one removes what those of the other keep."""
+    targets = {"a": {**VAULT, **one}, "b": {**VAULT, **another}}
+    if is_refused:
+        with pytest.raises(InvalidInput, match="b and a are one folder, /srv/backups of backup1,"):
+            read(targets=targets)
+    else:
+        assert sorted(read(targets=targets).targets) == ["a", "b"]
+
+
 def test_what_is_compressed_where():
     found = read(targets={"vault": {**VAULT, "compress": "zstd"}, "other": VAULT})
     assert (found.target("vault").compress, found.target("other").compress) == ("zstd", None)
