@@ -131,6 +131,15 @@ def test_what_waits_here_for_a_guest_that_runs_there_is_ended(peer, dom, waits, 
     assert there.isActive()
 
 
+def test_the_only_definition_of_a_guest_stays_though_it_came_through(peer, dom):
+    """It was moved with persistent=False: the target forgets it when it ends there."""
+    there, conn = came(peer, dom, start=True), dom.connect()
+    there.undefine()
+    assert recovery.resolve(conn, peer, report(dom, **RUNS)) == "moved"
+    assert there.isActive()
+    assert dom.isPersistent()
+
+
 @pytest.mark.parametrize(("active", "outcome"), [(False, "moved"), (True, None)])
 def test_a_guest_that_is_off_there_and_not_here(peer, dom, active, outcome):
     there, conn = came(peer, dom), dom.connect()

@@ -46,8 +46,9 @@ def decide(
     """The Verdict on a guest whose migration ended badly or was never seen to end.
 
     here, there: Side of the source and of the target. was_active, was_running: before the
-    migration. Nothing that may be the only living guest is ever ended; where both live, the
-    younger is paused and a person decides.
+    migration. persistent_here: it has a definition on the source, which the target has, too.
+    Nothing that may be the only living guest is ever ended; where both live, the younger is paused
+    and a person decides.
     """
     if there.split and there.state == RUNNING and here.state == GONE:
         there = Side(RUNNING)  # it has all of its memory: libvirt ended the other one then

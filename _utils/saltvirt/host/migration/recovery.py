@@ -55,12 +55,14 @@ def resolve(conn: libvirt.virConnect, peer: libvirt.virConnect, report: GuestRep
             )
         here = confirm.find(conn, report.uuid)
         there = confirm.find(peer, report.uuid)
+        # of one that was moved with persistent=False the definition is here alone
+        only = there is not None and not there.isPersistent()
         verdict = outcome.decide(
             side(here),
             side(there),
             report.active,
             report.state == outcome.RUNNING,
-            here is not None and bool(here.isPersistent()),
+            here is not None and bool(here.isPersistent()) and not only,
         )
         for action in verdict.actions:
             ACTIONS[action](here, there)
