@@ -13,6 +13,7 @@ import json
 import os
 import re
 import time
+import uuid
 from pathlib import Path
 from types import FunctionType, SimpleNamespace
 
@@ -125,6 +126,7 @@ class Host:
         guests = self._each(real["guests"])
         found = {
             name: {**about, "memory_kib": 2**20, "networks": [], "deployment": "shop",
+                   "uuid": str(uuid.uuid5(uuid.NAMESPACE_DNS, name)),
                    "state": self.guests[name], "disks": [{"size_bytes": 9, "path": f"/i/{name}"}]}
             for name, about in guests.items()
         }  # fmt: skip

@@ -438,6 +438,64 @@ def test_an_owner_is_the_masters_word_and_follows_the_guest(runner, cloud):
     assert comment(runner("bob", "own", "bobs", "bob"), "bobs") == "bob may not call virt.own"
 
 
+SPELLED = ["{}", "{{{}}}", "urn:uuid:{}"]
+
+
+@pytest.mark.parametrize("spelled", SPELLED)
+@pytest.mark.parametrize("of", ["anna-1", "secret-db", "both", "gone"])
+def test_a_host_does_not_give_a_user_anothers_guest_by_the_uuid_of_a_new_one(
+    runner, cloud, of, spelled
+):
+    """That of a guest of somebody else or of nobody, on this host or another, or of one that is to
+    be brought back."""
+    deploying(cloud)
+    owners.give(cloud.opts, id_of("gone"), "gone", "anna")
+    before = owners.of(cloud.opts, id_of(of))
+    for host in cloud.hosts_.values():
+        host.inventory = _lying(host.inventory, "bob-8", spelled.format(id_of(of).upper()))
+    told = deploy(runner, "bob", "bob-8")["bob-8"]
+    assert told["result"] is True, told
+    assert owners.of(cloud.opts, id_of(of)) == before
+
+
+def test_another_host_says_nothing_of_whose_a_new_guest_is(runner, cloud, monkeypatch):
+    deploying(cloud)
+    init, other, unknown = Host.init, cloud.hosts_["hv1"], id_of("unknown")
+
+    def made(self, name, **more):
+        other.guests[name] = "running"
+        other.inventory = _lying(other.inventory, name, unknown)
+        return init(self, name, **more)
+
+    monkeypatch.setattr(Host, "init", made)
+    monkeypatch.setattr(unique, "resolve", lambda *_args, **_more: None)
+    told = deploy(runner, "eve", "bob-8", host="hv2")["bob-8"]
+    assert told["result"] is True, told
+    assert owners.of(cloud.opts, id_of("bob-8")).owner == "eve"
+    assert owners.of(cloud.opts, unknown).owner is None
+
+
+@pytest.mark.parametrize("verb, given", [("own", "bob"), ("label", "web")])
+@pytest.mark.parametrize("test", [True, False])
+def test_what_is_said_of_one_guest_is_not_said_of_another_whose_uuid_its_host_tells(
+    runner, cloud, verb, given, test
+):
+    host = cloud.hosts_["hv1"]
+    host.inventory = _lying(host.inventory, "secret-db", f"{{{id_of('anna-1')}}}")
+    told = runner("root", verb, "secret-db", given, test=test)["secret-db"]
+    assert told["result"] is False
+    assert told["comment"] == "secret-db on hv1 has the UUID of anna-1 on hv2: which is it?"
+    assert owners.of(cloud.opts, id_of("anna-1")) == owners.Owner("anna-1", "anna")
+
+
+def _lying(inventory, name, uuid_):
+    def told(**more):
+        found = inventory(**more)
+        return _renamed(found, name, uuid_) if name in found["guests"] else found
+
+    return told
+
+
 def _renamed(found, name, uuid_):
     found["guests"][name]["uuid"] = uuid_
     return found

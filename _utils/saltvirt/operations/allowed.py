@@ -165,6 +165,11 @@ class _Cloud:
         """The guest, on each host that has it."""
         return [guests[name].known for guests in self.hosts.values() if name in guests]
 
+    def uuids(self) -> list[str | None]:
+        """Those of all guests, as owners knows them."""
+        every = (one.facts.uuid for guests in self.hosts.values() for one in guests.values())
+        return [owners.known_by(uuid) for uuid in every]
+
     def missing(self, name: str) -> errors.NotFound:
         """The error for a guest that is not there, or is not to be seen."""
         text = f"no guest {name!r} on any hypervisor"
@@ -390,14 +395,25 @@ class _Limited:
         """Calls the function. What it has made under names that were free is the user's."""
         told = self._call()
         made = {
-            name for name in wanted
+            name: str(told[name].get("host")) for name in wanted
             if not before.of(name) and (told.get(name) or {}).get("result") is True
         }  # fmt: skip
-        for guests in self._look(fleet).hosts.values() if made else ():
-            for name in made & guests.keys():
-                owners.give(self.opts, guests[name].facts.uuid, name, self.user)
+        there = self._look(fleet) if made else before
+        for name, host in made.items():
+            guest = there.hosts.get(host, {}).get(name)
+            if guest and self._is_new(guest.facts.uuid, before, there):
+                owners.give(self.opts, guest.facts.uuid, name, self.user)
+            else:
+                log.warning("%s on %s is nobody's: no new UUID of it is known", name, host)
         found: Answer = without_others(told)
         return found
+
+    def _is_new(self, uuid: str, before: _Cloud, there: _Cloud) -> bool:
+        """Whether it can be that of a guest that was just made. Its host says it: by that of
+        another one this would be the user's, too."""
+        mine = owners.known_by(uuid)
+        is_one = (before.uuids().count(mine), there.uuids().count(mine)) == (0, 1)
+        return is_one and owners.of(self.opts, uuid) == owners.Owner("")
 
 
 def _cloud(opts: dict[str, Any], hosts: list[facts.Host], unreachable: dict[str, str]) -> _Cloud:

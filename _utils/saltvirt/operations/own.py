@@ -11,16 +11,18 @@ from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.placement import facts
 from saltvirt.rights import grants
 
+# host to its guests by name
+Guests = dict[str, dict[str, facts.Guest]]
 
-def _all(fleet: Fleet) -> tuple[find.Locations, dict[str, facts.Guest]]:
-    """(which host has which guest, the guests by name), by what all hosts say."""
+
+def _all(fleet: Fleet) -> tuple[find.Locations, Guests]:
+    """(which host has which guest, the guests), by what all hosts say."""
     hosts, unreachable = inventory.gather(fleet)
     guests = {host.name: {one.name: one for one in host.guests} for host in hosts}
     states = {
         host: {name: one.state for name, one in there.items()} for host, there in guests.items()
     }
-    everyone = {name: one for there in guests.values() for name, one in there.items()}
-    return find.Locations(find.by_name(states), unreachable), everyone
+    return find.Locations(find.by_name(states), unreachable), guests
 
 
 class Own:
@@ -89,10 +91,19 @@ class Label:
 
 
 def _uuid(fleet: Fleet, name: str) -> str:
-    """The guest's. Raises NotFound."""
+    """The guest's. Raises NotFound; OperationFailed where another guest has it, too: one of the
+    hosts does not say the truth."""
     locations, guests = _all(fleet)
-    locations.host_of(name)
-    return guests[name].uuid
+    host = locations.host_of(name)
+    uuid = guests[host][name].uuid
+    mine = owners.known_by(uuid)
+    for other, there in sorted(guests.items()):
+        for one in there.values():
+            if mine and one.name != name and owners.known_by(one.uuid) == mine:
+                raise errors.OperationFailed(
+                    f"{name} on {host} has the UUID of {one.name} on {other}: which is it?"
+                )
+    return uuid
 
 
 def _text(wanted: str, value: object) -> str:
@@ -119,7 +130,8 @@ def owned(fleet: Fleet) -> dict[str, Any]:
     """As virt.owners shows it. Raises InvalidInput for what virt:rights has wrong."""
     grants.read(fleet.opts)
     locations, guests = _all(fleet)
-    found = {name: owners.of(fleet.opts, one.uuid) for name, one in sorted(guests.items())}
+    everyone = {name: one for there in guests.values() for name, one in there.items()}
+    found = {name: owners.of(fleet.opts, one.uuid) for name, one in sorted(everyone.items())}
     rows = [
         [name, one.owner, ", ".join(one.labels), ", ".join(sorted(locations.guests[name]))]
         for name, one in found.items()

@@ -55,12 +55,19 @@ def _making(opts: held.Opts) -> Path:
     return Path(opts["cachedir"]) / "virt" / "rights" / "making"
 
 
-def _path(opts: held.Opts, uuid: str) -> Path | None:
-    """The file of a guest; None for what is no UUID, whoever said it."""
+def known_by(uuid: str) -> str | None:
+    """By what a guest is written down, however its UUID is spelled; None for what is no UUID,
+    whoever said it."""
     try:
-        return _folder(opts) / str(uuids.UUID(uuid))
+        return str(uuids.UUID(uuid))
     except ValueError:
         return None
+
+
+def _path(opts: held.Opts, uuid: str) -> Path | None:
+    """The file of a guest; None for what is no UUID."""
+    name = known_by(uuid)
+    return None if name is None else _folder(opts) / name
 
 
 def of(opts: held.Opts, uuid: str) -> Owner:
