@@ -203,6 +203,10 @@ def test_a_disk_in_a_pool_is_known_by_the_path_of_its_volume(place):  # noqa: F8
     assert files.volume_path(place.conn, "there", None) is None
 
 
+HALF = (
+    "<metadata><s:guest xmlns:s='https://saltproject.io/xmlns/salt-virt/1' version='1' "
+    "creating='1:1:dead'/></metadata>"
+)
 TPM = "<tpm model='tpm-crb'><backend type='emulator' version='2.0'>{}</backend></tpm>"
 
 
@@ -227,6 +231,14 @@ def test_the_state_of_a_tpm_goes_with_all_else_where_no_other_host_has_it(
     removal.undefine(place.conn, dom, everything=everything)
     kept = "KEEP_TPM" if shared or not everything else "TPM"
     assert dom.flags[0] & flags("TPM", "KEEP_TPM") == flags(kept)
+
+
+def test_the_state_of_a_tpm_is_not_of_a_guest_that_was_never_whole(place, monkeypatch):  # noqa: F811
+    """A restore that failed: no backup has the state, and the guest is to be restored again."""
+    monkeypatch.setattr(usage, "others_may_have", lambda conn, path: None)
+    dom = Asked(place.guest(TPM.format(""), more=HALF))
+    removal.undefine(place.conn, dom, everything=True)
+    assert dom.flags[0] & flags("TPM", "KEEP_TPM") == flags("KEEP_TPM")
 
 
 def test_libvirt_leaves_the_state_of_a_tpm_where_it_is_told_to(monkeypatch):

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 from saltvirt import errors
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
-from saltvirt.host.domain import lookup
+from saltvirt.host.domain import lookup, metadata
 from saltvirt.host.storage import files, usage
 
 # an older daemon or another driver refuses flags that it does not know
@@ -42,7 +42,9 @@ def variables(conn: libvirt.virConnect, dom: libvirt.virDomain) -> Iterator[str]
 
 def tpm(conn: libvirt.virConnect, dom: libvirt.virDomain) -> str | None:
     """What to do with the state of an emulated TPM: TPM (it goes), or KEEP_TPM where other hosts
-    may have it; None without one. libvirt takes it away with the definition unless it is told."""
+    may have it, and of a guest that was never whole: what is there is of an earlier one of its
+    UUID, which a backup was to bring back. None without one. libvirt takes it away with the
+    definition unless it is told."""
     trees = [ElementTree.fromstring(text) for text in usage.texts(dom)]
     backends = [one for t in trees for one in t.iterfind("devices/tpm/backend[@type='emulator']")]
     if not backends:
@@ -50,8 +52,9 @@ def tpm(conn: libvirt.virConnect, dom: libvirt.virDomain) -> str | None:
     own = f"{_TPM_STATE}/{dom.UUIDString()}"
     sources = (one.find("source") for one in backends)
     places = {own if source is None else source.get("path", own) for source in sources}
+    never_whole = any(metadata.of_tree(tree).creating for tree in trees)
     shared = any(usage.others_may_have(conn, path) for path in places)
-    return "KEEP_TPM" if shared else "TPM"
+    return "KEEP_TPM" if shared or never_whole else "TPM"
 
 
 def _attempts(everything: bool, nvram: str, state: str | None) -> list[int]:
