@@ -12,7 +12,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.lab import cache, paths, wheel
 
-PATIENCE_S = 60
+PATIENCE_S = 180
 # a wheel that has axe 4.12.1
 AXE = "axe-playwright-python==0.1.8 --hash=sha256:" \
     "fdd263c998388f1a8e67cad02677e612d946248bd44d163be5e8650ea31f95f8"  # fmt: skip

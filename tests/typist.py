@@ -36,7 +36,7 @@ class Typist:
     def type(self, words):
         os.write(self.ours, words)
 
-    def until(self, words, timeout_s=60, again=b""):
+    def until(self, words, timeout_s=300, again=b""):
         """Reads until these words are seen. again: what is typed each two seconds meanwhile."""
         end, typed = time.monotonic() + timeout_s, time.monotonic()
         while words not in self.seen:
@@ -55,7 +55,7 @@ class Typist:
         self.until(b"stty rows")
         return self
 
-    def finish(self, timeout_s=120):
+    def finish(self, timeout_s=600):
         """Its exit code; all that it has shown is seen, and its terminal is as it was."""
         end = time.monotonic() + timeout_s
         while self.process.poll() is None or select.select([self.ours], [], [], 0.2)[0]:

@@ -152,9 +152,9 @@ class Machines:
         ).splitlines()
 
     def until(self, wanted, seconds=60):
-        end = time.monotonic() + seconds
+        end = time.monotonic() + 5 * seconds
         while not (found := wanted()):
-            assert time.monotonic() < end, f"not within {seconds} s; {self.traces()}"
+            assert time.monotonic() < end, f"not within {5 * seconds} s; {self.traces()}"
             time.sleep(0.1)
         return found
 

@@ -56,10 +56,10 @@ def shown(guest, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(asked.to_answer())))
     thread = threading.Thread(target=show.main, args=([],))
     thread.start()
-    assert told.wait(30) and "port" in said[0], said
+    assert told.wait(60) and "port" in said[0], said
     yield guest, asked.ident, said[0]["port"]
     show.hide(guest.reader.authority)
-    thread.join(30)
+    thread.join(60)
     assert not thread.is_alive()
 
 
@@ -78,12 +78,7 @@ def test_it_ends_when_it_is_said_to_whom_it_is_shown_no_more(shown, tmp_path):
     other = own_pair.made(HOST, certs.CLIENT).authority
     assert show.hide(other) is False and is_open(port)
     assert show.hide(guest.reader.authority) is True
-    ended = threading.Event()
-    for _ in range(100):
-        if not folders(tmp_path):
-            break
-        ended.wait(0.1)
-    assert folders(tmp_path) == [] and not is_open(port)
+    assert waited(lambda: not folders(tmp_path), 60) and not is_open(port)
     # the folder goes before the backup is let go
     assert waited(lambda: not guest.target.is_used(UUID, ident), 30)
     assert show.hide(guest.reader.authority) is False

@@ -24,7 +24,7 @@ sys.path.insert(0, sys.argv[1])
 from saltvirt.host.domain import guest_lock
 with guest_lock.held(sys.argv[2], "virt.clone", "web1"):
     print("held", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 

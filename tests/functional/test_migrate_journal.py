@@ -32,7 +32,7 @@ from saltvirt.migration.journal import JournalEntry
 with Journal(sys.argv[2], "web1") as journal:
     journal.write(JournalEntry(GuestReport("web1", "u", "hv1", True, "running"), sys.argv[3]))
     print("held", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 

@@ -61,8 +61,9 @@ def test_who_waits_while_a_host_is_at_work_goes_to_it_in_one_job(tmp_path):
     assert [len(names) for _, _, names in fleet.jobs] == [1, 5]
 
 
-def test_those_who_come_at_one_moment_are_one_job_of_so_many_at_most(tmp_path):
-    fleet, together = Fleet(tmp_path), Joint(4)
+def test_those_who_come_at_one_moment_are_one_job_of_so_many_at_most(tmp_path, monkeypatch):
+    monkeypatch.setattr(joint_module, "MOST_GATHER_S", 60)
+    fleet, together = Fleet(tmp_path), Joint(4, gather_s=2)
     several = [f"web{n}" for n in range(MOST + 5)]
     found = {one.result(60).data[1] for one in asked(together, fleet, several)}
     assert found == set(several)
