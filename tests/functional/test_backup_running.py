@@ -75,7 +75,8 @@ class Qemu:
     what each call of backupBegin raises, or None. shows: the same of backupGetXMLDesc."""
 
     def __init__(self, monkeypatch):
-        self.did, self.begins, self.shows, self.frozen = [], [], [], 2
+        self.did, self.begins, self.shows, self.frozen, self.thaws = [], [], [], 2, []
+        monkeypatch.setattr(running, "_THAWS_AGAIN_S", 0.01)
         for name in ("agentSetResponseTimeout", "fsFreeze", "fsThaw", "backupBegin", "abortJob",
                      "backupGetXMLDesc"):  # fmt: skip
             mine = getattr(self, name)
@@ -97,6 +98,7 @@ class Qemu:
 
     def fsThaw(self):
         self.did.append("thaw")
+        self._next(self.thaws)
         return 2
 
     def backupBegin(self, backup, checkpoint, _flags):
@@ -132,6 +134,9 @@ def begun(dom, qemu, *plan):
     )
 
 
+LATE = says(libvirt.VIR_ERR_AGENT_UNRESPONSIVE)
+
+
 def test_its_file_systems_are_frozen_for_the_moment_alone(dom, qemu):
     """And that they may be is written down before, so that whoever comes after a crash thaws."""
     served, consistency, note = begun(dom, qemu)
@@ -164,6 +169,40 @@ def test_where_nothing_could_be_frozen_it_is_as_after_a_crash(dom, qemu, frozen,
     assert begun(dom, qemu)[1:] == (record.CRASH, note)
     assert qemu.did[-1] == "over"
     assert ("thaw" in qemu.did) is (frozen != 0), "some may be frozen"
+
+
+def test_one_that_does_not_hear_at_once_is_told_again_to_thaw(dom, qemu):
+    """While it is at work on the freeze it hears nothing, and the guest would stand still."""
+    qemu.thaws = [LATE, says(libvirt.VIR_ERR_INTERNAL_ERROR)]
+    assert begun(dom, qemu)[1:] == (record.FROZEN, None)
+    assert qemu.did == ["noted", "freeze", "begin", "thaw", "thaw", "thaw", "over"]
+    qemu.did, qemu.frozen, qemu.thaws = [], LATE, [LATE]
+    assert begun(dom, qemu)[1] == record.CRASH
+    assert qemu.did == ["noted", "freeze", "thaw", "thaw", "begin", "over"]
+
+
+@pytest.mark.parametrize("frozen", [2, LATE], ids=["frozen", "late"])
+def test_what_may_still_be_frozen_is_named_and_thawed_once_more_at_the_end(
+    dom, qemu, monkeypatch, frozen
+):
+    monkeypatch.setattr(running, "_THAWS_S", 0.05)
+    qemu.frozen, qemu.thaws = frozen, [LATE] * 1000
+    said = begun(dom, qemu)[2]
+    assert said.endswith("its file systems may still be frozen: virsh domfsthaw web1")
+    assert "over" not in qemu.did and qemu.did.count("noted") == 2
+
+
+def test_of_an_agent_that_cannot_freeze_nothing_is(dom, qemu):
+    qemu.frozen = says(libvirt.VIR_ERR_INTERNAL_ERROR)
+    qemu.thaws = [says(libvirt.VIR_ERR_INTERNAL_ERROR)] * 2
+    assert begun(dom, qemu)[2] == "the guest agent did not freeze: it is broken"
+    assert qemu.did == ["noted", "freeze", "thaw", "begin", "over"]
+
+
+def test_one_that_was_stopped_is_frozen_no_more(dom, qemu):
+    qemu.thaws = [LATE] * 1000
+    dom.destroy()
+    assert running.thaw(dom, 60) and qemu.did == ["thaw"]
 
 
 def test_without_an_agent_nobody_is_asked(dom, qemu, monkeypatch):

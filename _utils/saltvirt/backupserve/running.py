@@ -23,16 +23,22 @@ _QEMU_FOLDERS = "/var/lib/libvirt/qemu"
 # characters of a guest's name in that of its folder: libvirt, virDomainDefGetShortName
 _SHORT_NAME = 20
 _AGENT_S = 10
+# an agent that is at work on a freeze hears nothing: so long it is told again to thaw
+_THAWS_S, _THAWS_AGAIN_S = 30, 1
+# libvirt's errors for one that may have begun to; not each binding has all of them
+_LATE = ("VIR_ERR_AGENT_UNRESPONSIVE", "VIR_ERR_AGENT_UNSYNCED", "VIR_ERR_AGENT_COMMAND_TIMEOUT",
+         "VIR_ERR_OPERATION_TIMEOUT")  # fmt: skip
 _ENDS_S = 60
 _AGENT_CHANNEL = "org.qemu.guest_agent.0"
 
 
 @dataclass(frozen=True)
 class Frozen:
-    """is_so: the file systems are. note: why not."""
+    """is_so: the file systems are. note: why not. is_left: they may be all the same."""
 
     is_so: bool
     note: str | None = None
+    is_left: bool = False
 
 
 def plan_of(look: GuestLook, request: ServeRequest) -> list[PlannedDisk]:
@@ -51,23 +57,27 @@ def begin(
     note: Callable[[bool], None],
 ) -> tuple[list[ServedDisk], str, str | None]:
     """(what is served, the consistency, why it is no better). note: called before file systems are
-    frozen, and when they are not any more.
+    frozen, and afterwards with whether they may still be.
 
     Raises OperationFailed, and then nothing is served.
     """
     plan = plan_of(look, request)
     note(True)
+    is_left = True
     try:
         frozen = _freeze(dom)
+        is_left = frozen.is_left
         try:
             plan = _begin(dom, look, request, plan)
         finally:
             if frozen.is_so:
-                thaw(dom)
+                is_left = not thaw(dom, _THAWS_S)
     finally:
-        note(False)
+        note(is_left)
     consistency = record.FROZEN if frozen.is_so else record.CRASH
-    return [_served(look, request, one) for one in plan], consistency, frozen.note
+    left = f"its file systems may still be frozen: virsh domfsthaw {request.guest}"
+    words = "; ".join(filter(None, [frozen.note, left if is_left else None]))
+    return [_served(look, request, one) for one in plan], consistency, words or None
 
 
 def _begin(
@@ -193,15 +203,26 @@ def _freeze(dom: libvirt.virDomain) -> Frozen:
         dom.agentSetResponseTimeout(_AGENT_S, 0)
         count = dom.fsFreeze()
     except libvirt.libvirtError as exc:
-        thaw(dom)
-        return Frozen(False, f"the guest agent did not freeze: {exc.get_error_message()}")
+        is_late = exc.get_error_code() in {getattr(libvirt, one, None) for one in _LATE}
+        is_left = not thaw(dom, _THAWS_S if is_late else 0) and is_late
+        return Frozen(False, f"the guest agent did not freeze: {exc.get_error_message()}", is_left)
     return Frozen(True) if count else Frozen(False, "the guest agent has no file system to freeze")
 
 
-def thaw(dom: libvirt.virDomain) -> None:
-    """File systems that may be frozen are not any more. The agent may be gone by now."""
-    with contextlib.suppress(libvirt.libvirtError):
-        dom.fsThaw()
+def thaw(dom: libvirt.virDomain, wait_s: float = 0) -> bool:
+    """File systems that may be frozen are not any more: whether that is known. The agent may be
+    gone by now; so long it is told again."""
+    until = time.monotonic() + wait_s
+    while True:
+        with contextlib.suppress(libvirt.libvirtError):
+            dom.fsThaw()
+            return True
+        with contextlib.suppress(libvirt.libvirtError):
+            if not dom.isActive():
+                return True
+        if time.monotonic() >= until:
+            return False
+        time.sleep(_THAWS_AGAIN_S)
 
 
 def _has_agent(dom: libvirt.virDomain) -> bool:
