@@ -466,8 +466,8 @@ def resume(vm_, **kwargs):
 
     :return: True, after libvirt showed it running
 
-    :raises OperationFailed: libvirt refused; the message has its words
-
+    :raises OperationFailed: libvirt refused; the message has its words. Or a migration of it was
+        broken off, and it may run on the other host: ``virt.migrate_recover`` comes first
 
     CLI Example:
 
@@ -475,7 +475,7 @@ def resume(vm_, **kwargs):
 
         salt '*' virt.resume <domain>
     """
-    return _change(vm_, "resume", lifecycle.resume, kwargs)
+    return _change(vm_, "resume", powering.resume, kwargs)
 
 
 def start(name, test=False, **kwargs):

@@ -28,6 +28,7 @@ from saltvirt.images import locks
 from saltvirt.migration import options, reservation, transport
 from saltvirt.migration.facts import GuestReport
 from saltvirt.migration.journal import BEGUN, MOVED, MOVING, PAUSED, PAUSING, JournalEntry
+from saltvirt.migration.outcome import Side
 from tests.functional.conftest import EMPTY
 from tests.functional.daemon import libvirtd  # noqa: F401
 
@@ -357,6 +358,27 @@ def test_start_asks_for_it(virt, dom, job, monkeypatch):
     with pytest.raises(errors.VirtError, match="may be on the target of a migration"):
         virt["virt.start"]("web1")
     assert not dom.isActive()
+
+
+@pytest.mark.parametrize("phase", [MOVING, BEGUN])
+@pytest.mark.parametrize(
+    "found", [Side("paused", waits=True), Side("paused", split=True), Side("paused")]
+)
+def test_what_waits_here_for_its_target_is_not_resumed(virt, dom, job, monkeypatch, phase, found):
+    """It may run there on a copy of its disks, and the target be silent. One that policy=pause or a
+    person has paused runs on."""
+    broken_off(job, dom, phase)
+    dom.create()
+    dom.suspend()
+    whole = move_journal.may_start
+    monkeypatch.setattr(move_journal, "may_start", lambda found: whole(found, job.journals))
+    monkeypatch.setattr(recovery, "side", lambda dom: found)
+    if phase == BEGUN or found == Side("paused"):
+        assert virt["virt.resume"]("web1") is True
+        return
+    with pytest.raises(errors.VirtError, match="may be on the target of a migration"):
+        virt["virt.resume"]("web1")
+    assert dom.state()[0] == libvirt.VIR_DOMAIN_PAUSED
 
 
 @pytest.mark.parametrize("answers", [True, False])

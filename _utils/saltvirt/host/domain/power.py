@@ -7,7 +7,7 @@ import contextlib
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, translated
-from saltvirt.host.domain import lookup
+from saltvirt.host.domain import lifecycle, lookup
 from saltvirt.host.migration import move_journal, recovery
 from saltvirt.placement import facts
 
@@ -28,6 +28,16 @@ def after(conn: libvirt.virConnect, name: str) -> str:
     """Its state now. A transient one that is off is gone."""
     dom = lookup.find(conn, name)
     return lookup.state(dom) if dom else "shutdown"
+
+
+def resume(dom: libvirt.virDomain) -> bool:
+    """Lets it run on. Raises OperationFailed for one that waits for the target of a migration that
+    was broken off: it may run there."""
+    with translated():
+        seen = recovery.side(dom)
+    if seen.waits or seen.split:
+        move_journal.may_start(dom)
+    return lifecycle.resume(dom)
 
 
 def _surely_here(dom: libvirt.virDomain) -> bool:
