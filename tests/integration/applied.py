@@ -69,7 +69,7 @@ class Applied:
 
     def close(self):
         self._salt.stdin.close()
-        self._salt.wait(timeout=30)
+        self._salt.wait(timeout=300)
 
     def __call__(self, function, name, test=False, **parameters):
         """Salt's answer for one state."""

@@ -38,7 +38,7 @@ class Hypervisor:
     def close(self):
         if self._salt is not None:
             self._salt.stdin.close()
-            self._salt.wait(timeout=30)
+            self._salt.wait(timeout=300)
 
     def _ask(self, function, args, kwargs):
         if self._salt is None:

@@ -122,7 +122,7 @@ def local_registries():
     return sorted(folder for folder in folders if Path(folder).is_dir())
 
 
-def end_all(root, patience_s=60):
+def end_all(root, patience_s=600):
     """Wait for the labs of the root, whose reapers take them down, and kill what else is in it."""
     end = time.monotonic() + patience_s
     labs = root / str(paths.INSTANCES).lstrip("/")

@@ -149,7 +149,7 @@ class Cloud:
         for machine in (master, *others):
             machine.boot(self.binds(machine.name))
 
-    def _wait(self, say, timeout_s=120):
+    def _wait(self, say, timeout_s=600):
         for name in self.names():
             self._machine(name).wait()
         say("machines booted")
@@ -170,7 +170,7 @@ class Cloud:
             except ValueError:
                 answered = set()
 
-    def _wait_for_libvirt(self, timeout_s=120):
+    def _wait_for_libvirt(self, timeout_s=600):
         """Until each libvirt has looked at the emulator: on a cold disk its look can fail, and is
         done again."""
         end, arch = time.monotonic() + timeout_s, os.uname().machine

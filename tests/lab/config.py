@@ -8,7 +8,8 @@ user: root
 worker_threads: 4
 keysize: 2048
 auto_accept: False
-timeout: 15
+timeout: 30
+gather_job_timeout: 30
 log_level: warning
 # Salt 3008 tells of objects of its own that each salt-run leaves to Python: docs/troubleshooting.md
 log_granular_levels:

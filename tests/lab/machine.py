@@ -92,12 +92,12 @@ class Machine:
             return pid
         above = process.recall(self.pid_file)
         below = process.children(above) if above else []
-        if not below or not Path(f"/proc/{below[0]}/root/run/systemd/private").exists():
+        if not below or not os.path.exists(f"/proc/{below[0]}/root/run/systemd/private"):
             return None
         process.remember(below[0], self.leader_file)
         return below[0]
 
-    def wait(self, timeout_s=60):
+    def wait(self, timeout_s=300):
         """Wait until the machine's systemd answers."""
         end = time.monotonic() + timeout_s
         while not self.leader():
@@ -121,8 +121,10 @@ class Machine:
             pid = process.recall(path)
             if pid:
                 process.kill(pid)
-        end = time.monotonic() + 10
-        while process.recall(self.pid_file) and time.monotonic() < end:
+        end = time.monotonic() + 60
+        while any(map(process.recall, (self.leader_file, self.pid_file))):
+            if time.monotonic() > end:
+                return
             time.sleep(0.02)
 
     def devices(self):

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
@@ -29,8 +30,11 @@ def started(pid):
 
 
 def remember(pid, path):
-    """Write down a process, to be found again by recall()."""
-    path.write_text(f"{pid} {started(pid)}\n")
+    """Write down a process, to be found again by recall(), also by who calls that meanwhile: the
+    lab of an owner that is in half a file would be taken down."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
+    part.write_text(f"{pid} {started(pid)}\n")
+    os.replace(part, path)
 
 
 def recall(path):

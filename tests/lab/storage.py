@@ -4,13 +4,21 @@ The kernel needs FUSE for the one and nothing for the other, where QEMU itself i
 ``server.root-squash`` takes root of the hypervisors for nobody, as NFS servers do.
 """
 
+from tests.clock import until
+
 SERVER = "master"
 BRICKS = "/srv/bricks"
 
 
 def serve(cloud):
-    """Starts the servers."""
+    """Starts the servers; they answer when this returns."""
     cloud.exec(SERVER, ["systemctl", "start", "glusterd", "tgt"])
+    for ask in ("gluster --mode=script volume list", "tgtadm --lld iscsi --op show --mode target"):
+        _comes(cloud, ask)
+
+
+def _comes(cloud, ask):
+    until(lambda: not cloud.exec(SERVER, ask, check=False).returncode, ask)
 
 
 def volume(cloud, name, owner=None, squash=False, strict=False):
@@ -27,6 +35,7 @@ def volume(cloud, name, owner=None, squash=False, strict=False):
     if strict:
         cloud.exec(SERVER, f"{gluster} set {name} client.strict-locks on")
     cloud.exec(SERVER, f"{gluster} start {name}")
+    _comes(cloud, f"{gluster} status {name} detail | grep -q 'Online *: Y'")
     if squash:
         cloud.exec(SERVER, f"{gluster} set {name} server.root-squash on")
 

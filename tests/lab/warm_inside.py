@@ -24,7 +24,7 @@ def pings():
     """A ``salt`` takes ten seconds to believe in a silent minion; the master may be starting."""
     end, wanted = time.monotonic() + float(sys.argv[1]), set(sys.argv[2:])
     quick = {"tgt_type": "list", "timeout": 2, "gather_job_timeout": 1}
-    while wanted:
+    while wanted:  # each time with more patience: on a busy machine no minion may be so quick
         if time.monotonic() > end:
             sys.exit(1)
         try:
@@ -34,6 +34,7 @@ def pings():
             time.sleep(0.2)
         else:
             wanted -= {minion for minion, answer in answers.items() if answer is True}
+            quick["timeout"] = min(30, quick["timeout"] + 1)
 
 
 MAINS = {"salt": salt.scripts.salt_main, "salt-run": salt.scripts.salt_run, "pings": pings}

@@ -22,7 +22,7 @@ PORT, USER = 8000, "demo"
 # what a terminal is told, and nobody reads
 CONTROL = re.compile(r"\x1b(\[[?>]?[0-9;]*[A-Za-z]|\(B|[78<>=])|\x0f")
 # how long a freshly started guest may need until its minion has answered (emulated CPUs)
-BOOT_S = 600
+BOOT_S = 1800
 # and until it answers a command of `salt`, while it has more to do
 PATIENCE = "echo 'timeout: 90' > /etc/salt/master.d/demo.conf"
 

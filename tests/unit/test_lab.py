@@ -153,3 +153,14 @@ def test_a_lab_is_up_when_libvirt_knows_what_its_machines_run(monkeypatch):
     said = iter(["<arch name='i686'>"] * 9)
     with pytest.raises(LabError, match="libvirt on hv1 knows of no"):
         Cloud("x")._wait_for_libvirt(timeout_s=0)
+
+
+def test_a_process_is_never_written_down_half(tmp_path):
+    """Who reads it meanwhile has the one before, not an empty file."""
+    path, before = tmp_path / "owner.pid", tmp_path / "before"
+    process.remember(1, path)
+    os.link(path, before)
+    process.remember(os.getpid(), path)
+    assert process.recall(before) == 1
+    assert process.recall(path) == os.getpid()
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["before", "owner.pid"]
