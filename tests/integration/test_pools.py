@@ -9,13 +9,18 @@ pytestmark = pytest.mark.lab
 FOLDER = "/srv/labpool"
 
 
+def group(hv):
+    """The name of a volume group: LVM sees the loop devices of all labs of this machine."""
+    return f"labvg-{hv.lab.name}"
+
+
 @pytest.fixture(autouse=True)
 def clean(hv):
     yield
     for name in hv.table("pool-list", "--all", "--name"):
         if name.startswith("lab"):
             hv.sh(f"virsh -q pool-destroy {name}; virsh -q pool-undefine {name}", check=False)
-    hv.sh(f"rm -rf {FOLDER}; vgremove -ffy labvg", check=False)
+    hv.sh(f"rm -rf {FOLDER}; vgremove -ffy {group(hv)}", check=False)
 
 
 @pytest.fixture
@@ -25,8 +30,8 @@ def device(hv):
     hv.sh(f"wipefs -aq {path}")
     yield path
     hv.sh("for p in $(virsh -q pool-list --name); do case $p in lab*) virsh pool-destroy $p;; esac;"
-          f" done; vgremove -ffy labvg; wipefs -aq {path}; losetup -d {path}; rm /root/disk.img",
-          check=False)  # fmt: skip
+          f" done; vgremove -ffy {group(hv)}; wipefs -aq {path}; losetup -d {path}; "
+          "rm /root/disk.img", check=False)  # fmt: skip
 
 
 def need(hv, kind):
@@ -112,21 +117,27 @@ def test_update(hv):
 
 KINDS = {
     "fs": {"target": FOLDER, "source_format": "ext4"},
-    "logical": {"source_name": "labvg"},
+    "logical": {},
     "disk": {"source_format": "gpt"},
 }
+
+
+def given(hv, kind, device):
+    """The words for a pool of that kind on a device."""
+    named = {"source_name": group(hv)} if kind == "logical" else {}
+    return {**KINDS[kind], **named, "source_devices": [device]}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_device_is_built_once(hv, device, kind):
     """Building again, stopped or running, must not destroy what is there."""
     need(hv, kind)
-    words = {**KINDS[kind], "source_devices": [device]}
+    words = given(hv, kind, device)
     hv.call("virt.pool_define", "lab1", kind, start=False, **words)
     assert hv.call("virt.pool_build", "lab1") is True
     mark = {
         "fs": f"blkid -o value -s UUID {device}",
-        "logical": "vgs --noheadings -o vg_uuid labvg 2>/dev/null",
+        "logical": f"vgs --noheadings -o vg_uuid {group(hv)} 2>/dev/null",
         "disk": f"blkid -o value -s PTUUID {device}",
     }[kind]
     built = hv.sh(mark).strip()
@@ -148,7 +159,7 @@ def test_what_is_on_a_device_is_not_overwritten_unless_asked(hv, device, kind):
     need(hv, kind)
     hv.sh(f"mkfs.ext2 -q -L precious {device}")
     before = hv.sh(f"sha256sum {device}")
-    words = {**KINDS[kind], "source_devices": [device]}
+    words = given(hv, kind, device)
     hv.call("virt.pool_define", "lab1", kind, start=False, **words)
     assert "cannot build storage pool lab1" in hv.refuses("virt.pool_build", "lab1")
     assert hv.sh(f"sha256sum {device}") == before
@@ -161,10 +172,10 @@ def test_a_logical_volume(hv, device):
     need(hv, "logical")
     if "device-mapper" not in hv.sh("cat /proc/misc"):
         pytest.skip("this kernel has no device-mapper: no logical volume can be made")
-    words = {"source_name": "labvg", "source_devices": [device]}
+    words = given(hv, "logical", device)
     hv.call("virt.pool_define", "lab1", "logical", build=True, **words)
     assert hv.call("virt.volume_define", "lab1", "lv1", 8) is True
-    assert "lv1" in hv.sh("lvs --noheadings -o lv_name labvg")
+    assert "lv1" in hv.sh(f"lvs --noheadings -o lv_name {group(hv)}")
 
 
 def test_a_pool_that_broke_costs_only_its_own_entry(hv):

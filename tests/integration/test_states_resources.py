@@ -3,7 +3,7 @@
 import pytest
 
 from tests.integration.hv import file_disk, guest
-from tests.integration.test_pools import device, need  # noqa: F401 - the first is a fixture
+from tests.integration.test_pools import device, group, need  # noqa: F401 - the first is a fixture
 
 pytestmark = pytest.mark.lab
 
@@ -259,7 +259,7 @@ def test_a_pool_on_a_device_is_built_once(applied, hv, device, kind):  # noqa: F
     wanted = {"ptype": kind, "source": {"devices": [device], "format": form}}
     wanted |= {"target": f"{FOLDER}/m"} if kind == "fs" else {}
     if kind == "logical":
-        wanted["source"]["name"] = "labvg"
+        wanted["source"]["name"] = group(hv)
     applied.changes("pool_running", "labpool", **wanted)
     hv.virsh("pool-destroy", "labpool")
     applied.changes("pool_running", "labpool", **wanted)
