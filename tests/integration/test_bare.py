@@ -51,7 +51,7 @@ def test_nothing_stays_when_it_is_interrupted(roots, how):
         [root] = {path for path in bare.HOME.glob("root-*") if path.is_dir()} - roots
         assert len(bare.inside(root)) >= 2
         child.send_signal(how)
-        child.wait(timeout=120)
+        child.wait(timeout=900)
     assert bare.inside(root) == []
 
 

@@ -70,8 +70,14 @@ class TwoMasters(HaCloud):
 
     def leaders(self):
         """Who says of himself that he leads, and is at work."""
-        engines = {name: self.at(name)[1]["engine"] for name in CONFIGS}
-        return [name for name, one in engines.items() if one["leading"] and not one["why"]]
+
+        def leads(name):
+            found = self.at(name)[1]["engine"]
+            return found["leading"] and not found["why"]
+
+        found = [*filter(leads, CONFIGS)]
+        # the lead may have been handed on from the first to the second between the two questions
+        return found if len(found) < 2 else [*filter(leads, found[:1]), *found[1:]]
 
     def leader(self):
         """The one who leads."""
@@ -137,7 +143,7 @@ def test_the_other_takes_over_from_one_that_is_killed(cloud, host):
     try:
         lab.power_off(host)
         cloud.comes_elsewhere(NAME, host, TAKEN_S)
-        assert cloud.leaders() == [*set(CONFIGS) - {leader}]
+        assert [cloud.leader()] == [*set(CONFIGS) - {leader}]
     finally:
         lab.exec("master", BEGIN[leader])
         lab.wait_for_minion(*(one for one in lab.hosts if one != host))

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow]
 # the lab's names and addresses
 INSTEAD = {"hyper": "hv", "10.0.0.": "10.77.0.1", "10.9.0.": "10.77.0.5"}
 NAME = "web1"
-RECOVERED_S = 60
+RECOVERED_S = 150
 # longer than a watchdog that nobody feeds leaves a host its power
 UNFED_S = 25
 PROGRAM = "/usr/lib/salt-virt/ha-agent.pyz"

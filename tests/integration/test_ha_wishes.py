@@ -72,7 +72,7 @@ def test_a_deployment_takes_it_back_and_gives_it_again(cloud):
     assert (code, found["result"], found["changes"][NAME]["ha"]["new"]) == (0, None, None)
     code, found = deployed(cloud, False)
     assert (code, found["result"]) == (0, True), found
-    assert cloud.status()[1]["guests"] == {}
+    cloud.lab.wait(lambda: cloud.status()[1]["guests"] == {}, "it is taken back", 30)
     assert deployed(cloud, False)[1]["changes"] == {}
     code, found = deployed(cloud, {"priority": 5})
     assert (code, found["changes"][NAME]["ha"]["old"]) == (0, None), found

@@ -142,7 +142,7 @@ def test_kill_9_of_the_owner_leaves_nothing(name):
     owner.kill()
     owner.wait()
     Lab.wait(cloud, lambda: not traces(name, before), "the lab is gone", 60)
-    assert not [pid for pid in processes if process.started(pid)]
+    assert not [pid for pid, began in processes if process.started(pid) == began]
 
 
 @pytest.mark.slow
@@ -160,9 +160,9 @@ def test_the_next_start_cleans_up_when_the_reaper_was_killed_too(name):
 
 
 def process_tree(cloud):
-    """The pids of all processes in a lab's machines."""
+    """(pid, when it started) of all processes in a lab's machines."""
     found = set()
     for machine in cloud.names():
         argv = ["ip", "netns", "pids", cloud.network.namespace(machine)]
         found.update(subprocess.run(argv, capture_output=True, check=True).stdout.split())
-    return [int(pid) for pid in found]
+    return [(pid, began) for pid in map(int, found) if (began := process.started(pid))]

@@ -36,7 +36,7 @@ RIGHTS = {
 }
 GUESTS = ["anna-1", "anna-2", "anna-3", "ops-1"]
 # how long a deployment or a migration may take on a machine that does much else
-LONG_S = 240
+LONG_S = 900
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ except ImportError:
 secret = secrets.token_hex(32)
 digest = hashlib.sha256(secret.encode()).hexdigest()
 argv = ["salt-run", "virt.ticket", "seen1", "KIND", f"digest={digest}", "--out=json"]
-told = json.loads(subprocess.run(argv, capture_output=True, text=True, timeout=120).stdout)
+told = json.loads(subprocess.run(argv, capture_output=True, text=True, timeout=600).stdout)
 
 async def heard(count):
     origin = {"Origin": "http://127.0.0.1:8003"}

@@ -10,7 +10,7 @@ from tests.integration.migration import counter
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 # MiB/s: slow enough to do harm in the middle of the 256 MiB disk
-SLOW = 12
+SLOW = 5
 
 
 def begin(lab, guests, name):
