@@ -501,12 +501,13 @@ class Run:
             how = self._backup({"verb": "backup", "via": "parts", "to": to, "meanwhile": []})
             self.say(f"  the end: {to}: {how}")
         self._as_recorded()
-        left = self.world.traces()
-        if left:  # the process that kept them served may be at its very end
-            time.sleep(3)
-            left = self.world.traces()
-        if left:
-            raise Broken(f"left: {left}")
+        # the process that kept them served may be at its very end; one that is forgotten ends in
+        # two minutes, and no earlier
+        end = time.monotonic() + 60
+        while left := self.world.traces():
+            if time.monotonic() > end:
+                raise Broken(f"left: {left}")
+            time.sleep(1)
         find = f"find {' '.join(FOLDERS.values())} -name '.new-*' -o -name '.gone-*'"
         hidden = self.world.target.shell(find)[1]
         if hidden.strip():

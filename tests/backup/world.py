@@ -217,12 +217,15 @@ class World:
             pattern = PATTERNS[what].format(name=name)
             for machine in where:
                 self.lab.exec(machine, ["pkill", "-9", "-f", "--", pattern], check=False)
+        if what == "keeper":
+            keeps = ["pgrep", "-f", "--", PATTERNS[what]]
+            self.lab.wait(lambda: self.lab.exec(host, keeps, check=False).returncode, "it is dead")
         if what == "libvirtd":
             self.lab.wait(lambda: self.speaks(host), f"libvirtd of {host} is back", every_s=0.1)
 
     def speaks(self, host):
         """Whether its libvirtd does."""
-        return self.lab.exec(host, "virsh -q list", check=False, timeout=20).returncode == 0
+        return self.lab.exec(host, "virsh -q list", check=False, timeout=300).returncode == 0
 
     def is_reading(self):
         """Whether the machine of the targets reads disks."""

@@ -304,6 +304,8 @@ def test_a_keeper_that_is_killed_is_cleaned_up_after(box, off):
     again = host.refuses("virt.backup_begin", *asked)
     assert "under way" in again or "at work" in again
     one.sh("pkill -9 -f 'backupserve[.]keepe[r]'")
+    keeps = "pgrep -f 'backupserve[.]keepe[r]'"
+    one.cloud.wait(lambda: not one.sh(keeps, check=False), "it is dead")
     one.back_up()
     one.leaves_nothing()
     assert one.all_restored()

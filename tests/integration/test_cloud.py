@@ -36,7 +36,9 @@ def guests(cloud):
     for host, names in where(cloud).items():
         for name in names:
             cloud.exec(host, ["virsh", "destroy", name], check=False)
-            cloud.call(host, "virt.purge", name)
+            cloud.wait(
+                lambda h=host, n=name: cloud.call(h, "virt.purge", n) is True, f"{name} is removed"
+            )
 
 
 def init(cloud, name, mem=64, **more):
@@ -181,13 +183,25 @@ def test_programs_get_clean_data(cloud, guests):
     assert answer["state"] == "running"
 
 
-def test_each_step_is_an_event(cloud, guests):
-    listen = "timeout 60 salt-run state.event 'salt/virt/ev1/*' count=5 > /tmp/events 2>/dev/null &"
-    cloud.exec("master", listen)
-    cloud.exec("master", "sleep 3")
+@pytest.fixture
+def heard(cloud):
+    """A function that waits for an event of ev1; they are written down before it begins."""
+    listen = "exec salt-run state.event salt/virt/ev1/* count=-1 >/tmp/events 2>/dev/null"
+    cloud.exec("master", ["systemd-run", "-q", "--collect", "--unit=listens", "sh", "-fc", listen])
+
+    def wait(tag):
+        found = ["grep", "-q", f"salt/virt/ev1/{tag}", "/tmp/events"]
+        return not cloud.exec("master", found, check=False).returncode
+
+    def ready():
+        cloud.call("hv1", "event.send", "salt/virt/ev1/ready")
+        return wait("ready")
+
+    cloud.wait(ready, "somebody listens")
+    yield lambda tag: cloud.wait(lambda: wait(tag), f"an event {tag}")
+    cloud.exec("master", ["systemctl", "stop", "listens"], check=False)
+
+
+def test_each_step_is_an_event(cloud, guests, heard):
     assert init(cloud, "ev1", start=False).rc == 0
-    cloud.exec(
-        "master", "for i in $(seq 20); do grep -q placed /tmp/events && break; sleep 0.5; done"
-    )
-    text = cloud.exec("master", "cat /tmp/events").stdout
-    assert "salt/virt/ev1/init/placed" in text
+    heard("init/placed")

@@ -79,13 +79,15 @@ def test_a_minion_that_dies_meanwhile_is_put_back_by_the_timer(cloud):
     script = (
         "import os, sys; sys.path.insert(0, '/var/cache/salt/minion/extmods/utils')\n"
         "from saltvirt.hostnet.bridge import bridges\n"
-        "bridges._within = lambda *a: os._exit(9)\n"
-        "bridges.over('br0', 'eth0', (None, None), ('10.77.0.1', 4506), -25)\n"
+        "bridges._within = lambda *a: os._exit(9 if bridges.there('br0') else 1)\n"
+        "bridges.over('br0', 'eth0', (None, None), ('10.77.0.1', 4506), -10)\n"
     )
-    cloud.exec("hv2", ["/opt/salt/bin/python", "-c", script], check=False)
-    assert link(cloud, "hv2", "br0") is not None
+    done = cloud.exec("hv2", ["/opt/salt/bin/python", "-c", script], check=False)
+    assert done.returncode == 9, done
     cloud.wait(lambda: link(cloud, "hv2", "br0") is None, "the timer's way back")
     cloud.wait(lambda: addresses(cloud, "hv2", "eth0") == ["10.77.0.12"], "eth0 as it was")
+    over = "systemctl is-active salt-virt-network-back.service | grep -qx inactive"
+    cloud.wait(lambda: not cloud.exec("hv2", over, check=False).returncode, "its end")
     cloud.wait(lambda: reachable(cloud, "hv2"), "hv2 answers")
 
 

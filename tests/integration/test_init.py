@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -185,10 +184,19 @@ def test_one_name_asked_for_four_times_is_made_once(lab, hv):
     hv.sh(f"qemu-img compare -q -f raw -F qcow2 {IMAGE} {IMAGES}/t1_system.qcow2")
 
 
+# the disk's copy stands still as soon as it has begun
+HELD = "/run/held"
+HOLD = (
+    f"rm -f {HELD}; (until pkill -STOP -f 'qemu-im[g] convert'; do sleep 0.01; done; touch {HELD}) "
+    ">/dev/null 2>&1 &"
+)
+
+
 def test_an_init_that_was_killed_is_cleaned_up_by_the_next(lab, hv):
     hv.sh("qemu-img create -q -f qcow2 /var/tmp/big.qcow2 2G")
     hv.sh("qemu-io -c 'write -P 7 0 900M' /var/tmp/big.qcow2 >/dev/null")
     victim = Hypervisor(lab, hv.name, tag="victim-of-the-test")
+    hv.sh(HOLD)
     victim.send(
         "init",
         "t1",
@@ -198,10 +206,7 @@ def test_an_init_that_was_killed_is_cleaned_up_by_the_next(lab, hv):
         disks=[{"name": "system", "size": 4096, "format": "raw"}],
         **PLAIN,
     )
-    for _ in range(200):
-        if "t1" in hv.names("--all"):
-            break
-        time.sleep(0.1)
+    lab.wait(lambda: hv.sh(f"ls {HELD}", check=False), "the disk is being made")
     lab.kill(hv.name, "victim-of-the-test")
     with contextlib.suppress(BrokenPipeError):
         victim.close()

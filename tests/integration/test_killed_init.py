@@ -44,7 +44,7 @@ def begin(cloud, name):
 
 def ended(cloud, name):
     """Tries until the guest runs; what was said on the way."""
-    said, end = [], time.monotonic() + 240
+    said, end = [], time.monotonic() + 1200
     while time.monotonic() < end:
         told = deployed(cloud, name, test=True)[f"d-{name}"]
         answer = deployed(cloud, name)[f"d-{name}"]
@@ -57,6 +57,11 @@ def ended(cloud, name):
             assert cloud.run("virt.start", name).rc == 0
         time.sleep(2)
     raise AssertionError(said)
+
+
+def purged(cloud, name):
+    cloud.run("virt.purge", name)
+    return name not in cloud.exec("hv1", "virsh list --all --name").stdout.split()
 
 
 @pytest.mark.parametrize(
@@ -86,4 +91,4 @@ def test_what_is_killed_is_brought_to_its_end(cloud, killed, phase):
         assert deployed(cloud, name)[f"d-{name}"]["comment"] == "1 there"
     finally:
         cloud.exec("master", "pkill -9 -f '[s]alt-run virt.deployed'", check=False)
-        cloud.run("virt.purge", name)
+        cloud.wait(lambda: purged(cloud, name), f"{name} is removed", every_s=2)

@@ -54,6 +54,7 @@ def files_on(cloud, host, pattern):
 @pytest.fixture(scope="module", params=["sync", pytest.param("pip", marks=pytest.mark.slow)])
 def operator(request, tmp_path_factory):
     for cloud in own_lab(request):
+        cloud.exec("master", demo.PATIENCE)
         if request.param == "pip":
             by_pip(cloud, wheel.build(tmp_path_factory.mktemp("wheel")))
         yield Operator(cloud, request.param)

@@ -94,5 +94,9 @@ def test_a_file_taken_away_is_gone_everywhere(cloud, tree):
         (tree / folder / "probe.py").unlink()
     cloud.sync(tree)
     for host in cloud.hosts:
-        assert "probe.answer" not in cloud.call(host, "sys.list_functions", "probe")
+        # a minion answers to a sync before it has looked for its modules again
+        cloud.wait(
+            lambda h=host: "probe.answer" not in cloud.call(h, "sys.list_functions", "probe"),
+            f"it is gone on {host}",
+        )
     assert "is not available" in "".join(cloud.run("probe.answer")[1:])

@@ -86,7 +86,7 @@ def test_two_overlays_at_once_on_an_image_that_the_target_lacks(cloud, guests):
     cloud.exec("hv1", f"qemu-io -c 'write -P 7 200M 300M' {base}")
     names = ["cold6", "cold7"]
     both = [guests(name, base=base).define("hv1") for name in names]
-    calls = " ".join(f"salt --out=json hv1 virt.migrate {name} hv2 & " for name in names)
+    calls = " ".join(f"salt -t 300 --out=json hv1 virt.migrate {name} hv2 & " for name in names)
     done = cloud.exec("master", f"{calls} wait").stdout
     assert done.count('"outcome": "moved"') == 2, done
     assert sums(cloud, "hv2", base) == sums(cloud, "hv1", base)

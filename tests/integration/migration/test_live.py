@@ -141,7 +141,7 @@ def test_where_libvirt_does_not_answer_nothing_happens(cloud, guests):
 
 def test_abort(cloud, guests):
     guest = guests("mig8").define("hv1", "256M").fill("hv1", 60).start("hv1")
-    cloud.exec("master", "salt --async hv1 virt.migrate mig8 hv2 max_bandwidth=2")
+    cloud.exec("master", "salt --async hv1 virt.migrate mig8 hv2 max_bandwidth=1")
     cloud.wait(lambda: guest.files("hv2"), "the target is prepared")
     cloud.wait(lambda: cloud.call("hv1", "virt.migrate_abort", "mig8") is True, "it is aborted")
     cloud.wait(lambda: not counter.unfinished(cloud, "hv1"), "it is over")
@@ -153,11 +153,11 @@ def test_abort(cloud, guests):
 
 def test_the_killed_minion_and_the_second_call(cloud, guests):
     guest = guests("mig9").define("hv1", "256M").fill("hv1", 60).start("hv1")
-    cloud.exec("master", "salt --async hv1 virt.migrate mig9 hv2 max_bandwidth=16")
+    cloud.exec("master", "salt --async hv1 virt.migrate mig9 hv2 max_bandwidth=8")
     cloud.wait(lambda: counter.copying(cloud, "mig9"), "libvirt copies its disk")
     cloud.kill("hv1", "bin/salt-minion")
     cloud.exec("hv1", ["systemctl", "restart", "salt-minion"])
-    cloud.wait(lambda: guest.states() == {"hv2": "running"}, "libvirt carries it on", 90)
+    cloud.wait(lambda: guest.states() == {"hv2": "running"}, "libvirt carries it on")
     cloud.wait_for_minion("hv1")
     assert guest.files("hv1"), "the source's disk waits for the clean-up"
     # it ends what the killed one began, or libvirt's end of it was noticed before

@@ -48,7 +48,7 @@ class Host:
 
     def call(self, fun, **kwargs):
         """A function's return; a text is its error."""
-        return self.lab.call(self.name, fun, timeout=300, **kwargs)
+        return self.lab.call(self.name, fun, timeout=500, **kwargs)
 
     def configure(self, text):
         """Gives the minion more configuration; None takes it away."""
@@ -67,7 +67,7 @@ class Host:
         words = [f"{key}={json.dumps(value)}" for key, value in kwargs.items()]
         self.lab.exec("master", ["salt", "--async", self.name, fun, *words])
 
-    def kill_minion_when(self, condition, timeout_s=120):
+    def kill_minion_when(self, condition, timeout_s=500):
         """kill -9 of the whole minion in the moment when a shell condition becomes true."""
         self.sh(
             f"end=$(( $(date +%s) + {timeout_s} ))\n"
