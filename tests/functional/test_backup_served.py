@@ -330,10 +330,10 @@ def test_a_program_that_shows_nothing_says_why_or_is_ended(
     script = f"{folder}/program"
     with open(script, "w", encoding="ascii") as file:
         line = f"echo '{says}'" if says else "true"
-        file.write(f"#!/bin/sh\necho 'its last words' >&2; {line}; exec sleep 1\n")
+        file.write(f"#!/bin/sh\necho 'its last words' >&2; {line}; exec sleep 600\n")
     os.chmod(script, 0o755)
     monkeypatch.setattr(sys, "executable", script)
-    monkeypatch.setattr(api, "_BEGINS_S", 0.5)
+    monkeypatch.setattr(api, "_BEGINS_S", 60 if says else 3)
     with pytest.raises(errors.OperationFailed, match=why):
         api.begin(os.path.dirname(os.path.dirname(api.__file__)), conn, asked)
     nothing_is_left(folder, conn)

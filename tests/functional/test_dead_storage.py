@@ -83,6 +83,8 @@ def asked(monkeypatch, tmp_path):
     real = mounts.read
     monkeypatch.setattr(mounts, "read", lambda: [*real(), row])
     monkeypatch.setattr(bounded, "_table", [])
+    monkeypatch.setattr(bounded, "PATIENCE_S", 60)
+    monkeypatch.setattr(bounded, "LIST_S", 60)
     return folder
 
 
@@ -163,7 +165,7 @@ def test_a_process_that_was_forked_while_another_thread_asked_can_ask(asked):
     held.wait()
     child = os.fork()
     if not child:
-        signal.alarm(20)
+        signal.alarm(120)
         os._exit(0 if bounded.stat(str(asked)) else 1)
     end.set()
     thread.join()

@@ -552,8 +552,8 @@ def test_libguestfs_is_told_to_read_regular_files_of_some_size():
 
 
 def test_a_server_that_shows_nothing_is_ended_with_its_words(monkeypatch):
-    monkeypatch.setattr(mounted, "_TIMEOUT_S", 0.5)
-    for does in ("echo no fuse >&2; exit 1", "echo no fuse >&2; exec sleep 60"):
+    monkeypatch.setattr(mounted, "_TIMEOUT_S", 3)
+    for does in ("echo no fuse >&2; exit 1", "echo no fuse >&2; exec sleep 600"):
         with (
             subprocess.Popen(["sh", "-c", does], stderr=subprocess.PIPE) as process,
             pytest.raises(errors.SeedFailed, match=r"^cannot show /disk: no fuse$"),
