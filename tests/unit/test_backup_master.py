@@ -17,6 +17,7 @@ from saltvirt.backups.answers import (
     BackupReader,
     GuestLook,
     GuestOver,
+    ListedBackup,
     PlannedDisk,
     ServedDisk,
     Serving,
@@ -245,6 +246,32 @@ def test_what_makes_no_sense_together_is_refused_before_anybody_is_asked(tmp_pat
 def test_what_goes_together_is_not_refused():
     for given in ({"instant": True, "over": True, "disk": "vda"}, {"over": True, "stop": True}):
         RestoreRequest("web1", **given).check()
+
+
+UUID = "b7d1f0a2-52a3-4c0e-9d53-0f8f6e1f4d11"
+
+
+def test_a_guest_that_is_meant_by_its_uuid_is_called_as_it_was(tmp_path):
+    """Not as its UUID is written: two guests may have had the name."""
+    several = [
+        ListedBackup(f"{number}-x", guest="web1", uuid=uuid).to_answer()
+        for number, uuid in (("000001", UUID), ("000002", UUID.replace("b7", "c8")))
+    ]
+    cloud = Cloud(
+        tmp_path, backup_list=several, inventory={},
+        vm_state=lambda host, _: {"web1": "running"} if host == "hv2" else {},
+    )  # fmt: skip
+    one = Restore(cloud, RestoreRequest(UUID, to="vault"), cloud.report())
+    assert "web1 is there, on hv2" in one.check().answer()["web1"]["comment"]
+    with pytest.raises(errors.AlreadyExists, match="web1 is there, on hv2"):
+        one.run()
+    found = Restore(cloud, RestoreRequest(UUID, to="vault", missing=True), cloud.report()).run()
+    assert (found.about, found.comment) == ("web1", "web1 is there, running, on hv2")
+    other = Restore(cloud, RestoreRequest(UUID, to="vault", new="web9"), cloud.report())
+    assert "web9" in other.check().answer()
+    none = Restore(cloud, RestoreRequest(UUID.replace("b7", "d9"), to="vault"), cloud.report())
+    with pytest.raises(errors.NotFound, match="there is no backup of it"):
+        none.run()
 
 
 def test_with_missing_a_guest_that_is_there_stays_as_it_is(tmp_path):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from saltvirt import errors, names, settings
 from saltvirt.answers.made import Made
 from saltvirt.backupmaster import backup as backing_up
 from saltvirt.backupmaster import instant, keep
-from saltvirt.backups import ident, policy
+from saltvirt.backups import ident, policy, record
 from saltvirt.backups.answers import (
     BackupReader,
     GuestOver,
@@ -30,14 +30,14 @@ from saltvirt.placement import policy as placement
 
 @dataclass(frozen=True)
 class RestoreRequest:
-    """name: of the guest that was backed up. backup: its name, its number, or ``latest``. to: the
-    target that has it; None: the default. new: how the restored guest is to be called, None as the
-    old one, which is nowhere any more. host: where it is to be; None: where it was. overcommit:
-    also where that has no room. name_is_free: the operator knows that no silent host has a guest of
-    the name. over: it takes the place of the guest that is there; stop: which is powered off for
-    it. disk: this one alone. missing: only where there is no guest of the name. off: host to the
-    proof that it is off, of hosts that are silent. instant: it runs at once, and its blocks come in
-    meanwhile."""
+    """name: of the guest that was backed up, or its UUID; called: how it was called then. backup:
+    its name, its number, or ``latest``. to: the target that has it; None: the default. new: how the
+    restored guest is to be called, None as the old one, which is nowhere any more. host: where it
+    is to be; None: where it was. overcommit: also where that has no room. name_is_free: the
+    operator knows that no silent host has a guest of the name. over: it takes the place of the
+    guest that is there; stop: which is powered off for it. disk: this one alone. missing: only
+    where there is no guest of the name. off: host to the proof that it is off, of hosts that are
+    silent. instant: it runs at once, and its blocks come in meanwhile."""
 
     name: str
     backup: str = ident.LATEST
@@ -52,6 +52,7 @@ class RestoreRequest:
     missing: bool = False
     off: Mapping[str, str] = field(default_factory=dict)
     instant: bool = False
+    called: str | None = None
 
     def check(self) -> None:
         """Raises InvalidInput for what makes no sense together."""
@@ -66,7 +67,7 @@ class RestoreRequest:
     @property
     def made(self) -> str:
         """How the restored guest is called."""
-        return self.new or self.name
+        return self.new or self.called or self.name
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,8 @@ class Restore:
         reasons, name = Reasons(), self.request.made
         with reasons:
             self.request.check()
+            self._call()
+            name = self.request.made
             there = self._there()
             if there:
                 return Checked(name, there, nothing=True)
@@ -111,6 +114,7 @@ class Restore:
     def run(self) -> Result:
         """Raises NotFound, InvalidInput, AlreadyExists, Refused, OperationFailed."""
         self.request.check()
+        self._call()
         name = names.guest(self.request.made)
         with lock.guest(self.fleet.opts, name, "virt.backup_restore"):
             try:
@@ -122,6 +126,20 @@ class Restore:
             except errors.VirtError as exc:
                 self.report.failed(exc)
                 raise
+
+    def _call(self) -> None:
+        """How a guest is called that is meant by its UUID. Raises as ``_planned`` does."""
+        asked = self.request
+        if not asked.new and record.is_uuid(asked.name):
+            found = self._meant(self._target())
+            self.request = replace(asked, called=found.guest)
+
+    def _target(self) -> policy.TargetPolicy:
+        return policy.read(settings.of_master(self.fleet.opts)).target(self.request.to)
+
+    def _meant(self, target: policy.TargetPolicy) -> ListedBackup:
+        several, asked = backing_up.at(self.fleet, target), self.request
+        return ident.meant(several, asked.name, asked.backup)
 
     @property
     def _what(self) -> str:
@@ -180,9 +198,8 @@ class Restore:
 
     def _planned(self) -> _Planned:
         asked = self.request
-        target = policy.read(settings.of_master(self.fleet.opts)).target(asked.to)
-        several = backing_up.at(self.fleet, target)
-        found = ident.meant(several, asked.name, asked.backup, "give new=NAME and one of {} for it")
+        target = self._target()
+        found = self._meant(target)
         if asked.disk:
             ident.refuse_unknown_disk(found, asked.disk)
         if not (asked.new or asked.over or asked.disk):

@@ -88,19 +88,16 @@ def refuse_unfit(new: str | None, over: bool, stop: bool, disk: str | None) -> N
         raise InvalidInput("stop=True is for over=True: nothing else stops a guest")
 
 
-def meant(
-    listed: Iterable[ListedBackup], name: str, asked: object, several: str = "give one of {}"
-) -> ListedBackup:
+def meant(listed: Iterable[ListedBackup], name: str, asked: object) -> ListedBackup:
     """The backup of one guest that a person means, and that is good.
 
-    listed: of all guests. name: of the guest, or its UUID. asked: as for ``find``. several: what to
-    do where several guests had that name, with ``{}`` for their UUIDs. Raises as ``find`` does, and
-    Refused where it is not good.
+    listed: of all guests. name: of the guest, or its UUID. asked: as for ``find``. Raises as
+    ``find`` does, and Refused where it is not good.
     """
     mine = {one.ident: one for one in listed if name in (one.guest, one.uuid)}
     known = sorted({str(one.uuid) for one in mine.values()})
     if len(known) > 1:
-        raise InvalidInput(f"several guests were called {name}: {several.format(', '.join(known))}")
+        raise InvalidInput(f"several guests were called {name}: give one of {', '.join(known)}")
     found = mine[find(mine, asked)]
     if found.wrong:
         raise Refused(f"the backup {found.ident} is not good: {found.wrong}")
