@@ -20,6 +20,7 @@ from saltvirt.host.migration import (
     same_content,
     volumes,
 )
+from saltvirt.host.storage import files
 from saltvirt.migration.facts import (
     BackingFile,
     DeviceIdentity,
@@ -77,11 +78,11 @@ def disks(conn, *xml):
 
 def test_where_the_variables_of_a_guest_are_that_names_none(tmp_path, monkeypatch):
     """Where libvirt chooses the firmware only a running guest's definition names them."""
-    monkeypatch.setattr(facts, "_VARIABLES", str(tmp_path))
+    monkeypatch.setattr(files, "_VARIABLES", str(tmp_path))
     root = ElementTree.fromstring("<domain><name>web1</name><os firmware='efi'/></domain>")
-    assert facts._variables(root) is None, "it never ran"
+    assert files.variables_of(root) is None, "it never ran"
     (tmp_path / "web1_VARS.qcow2").touch()
-    assert facts._variables(root) == f"{tmp_path}/web1_VARS.qcow2"
+    assert files.variables_of(root) == f"{tmp_path}/web1_VARS.qcow2"
 
 
 def test_a_snapshot_that_goes_meanwhile_is_none(dom):

@@ -116,6 +116,22 @@ def test_the_variables_of_one_guest_go_with_it(place, os):  # noqa: F811
     assert said(place, dom) == KEEP
 
 
+def test_variables_that_no_definition_names_stay_where_other_hosts_have_them(
+    place,  # noqa: F811
+    tmp_path,
+    monkeypatch,
+):
+    """An older libvirt takes the file away by the guest's name: from under the guest that runs on
+    another host."""
+    monkeypatch.setattr(files, "_VARIABLES", str(tmp_path))
+    monkeypatch.setattr(usage.shared, "why", lambda path: "nfs4")
+    dom = place.guest()
+    dom = place.conn.defineXML(dom.XMLDesc().replace("<os>", "<os firmware='efi'>", 1))
+    assert said(place, dom) == GOES, "it has none"
+    (tmp_path / "web1_VARS.fd").touch()
+    assert said(place, dom) == KEEP
+
+
 @pytest.mark.parametrize("by", ["its name", "an image on it"])
 def test_of_two_files_of_variables_neither_goes_while_one_is_used(place, by):  # noqa: F811
     """The running definition names one, the one of the next start another."""

@@ -9,7 +9,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.host.domain import lookup
-from saltvirt.host.storage import usage
+from saltvirt.host.storage import files, usage
 from tests.functional.test_init import MIB, host, image, names  # noqa: F401
 
 
@@ -214,6 +214,17 @@ def test_the_variables_of_its_firmware_are_renamed_with_their_guest(web1, tmp_pa
     assert not old.exists()
     assert (new.read_bytes() if new.exists() else None) == (b"web1's" if there else None)
     assert web1.modules["virt.leftovers"]()["made"] == {}
+
+
+def test_variables_that_only_a_running_guest_names_are_renamed_too(web1, tmp_path, monkeypatch):
+    """An older libvirt chooses firmware and file at each start, the file by the guest's name."""
+    monkeypatch.setattr(files, "_VARIABLES", str(tmp_path))
+    xml = web1.conn.lookupByName("web1").XMLDesc()
+    web1.conn.defineXML(xml.replace("<os>", "<os firmware='efi'>", 1))
+    (tmp_path / "web1_VARS.fd").write_bytes(b"web1's")
+    web1.modules["virt.rename"]("web1", "web2")
+    assert [path.name for path in tmp_path.glob("*_VARS*")] == ["web2_VARS.fd"]
+    assert "_VARS" not in web1.conn.lookupByName("web2").XMLDesc()
 
 
 def test_variables_are_in_the_way_as_a_disk_is_and_go_back_when_it_fails(web1, tmp_path):

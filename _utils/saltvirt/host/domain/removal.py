@@ -28,7 +28,7 @@ def variables(conn: libvirt.virConnect, dom: libvirt.virDomain) -> Iterator[str]
     """For the block, what to do with the file of the firmware's variables: NVRAM (it goes), or
     KEEP_NVRAM where it is not proven that nobody else uses it."""
     trees = [ElementTree.fromstring(text) for text in usage.texts(dom)]
-    places = {files.variables(nvram) for tree in trees for nvram in tree.iterfind("os/nvram")}
+    places = {files.variables_of(tree) for tree in trees}
     paths = [path for path in places if path is not None]
     with usage.closed(conn, paths) as held:
         used = usage.read(conn, dom.UUIDString(), images=False) if paths else usage.Usage()

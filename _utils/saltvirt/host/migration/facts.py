@@ -38,7 +38,6 @@ from saltvirt.placement import facts
 
 JOBS = {1: "a job", 2: "a migration or save"}
 # where libvirt's QEMU driver keeps the variables of guests' firmware
-_VARIABLES = "/var/lib/libvirt/qemu/nvram"
 
 
 def guest(dom: libvirt.virDomain) -> GuestReport:
@@ -73,7 +72,7 @@ def guest(dom: libvirt.virDomain) -> GuestReport:
             machine=kind.get("machine") if kind is not None else None,
             virt_type=root.get("type"),
             emulator=root.findtext("devices/emulator"),
-            nvram=_variables(root),
+            nvram=files.variables_of(root),
             cpu=ElementTree.tostring(cpu, encoding="unicode") if cpu is not None else None,
             nics=tuple(_nic(nic) for nic in root.iterfind("devices/interface")),
             hostdevs=tuple(_hostdev(dev) for dev in root.iterfind("devices/hostdev")),
@@ -83,22 +82,6 @@ def guest(dom: libvirt.virDomain) -> GuestReport:
             apart=apart,
             stands_on=stood.ident if stood else None,
         )
-
-
-def _variables(root: Element) -> str | None:
-    """The file of the firmware's variables, or None; "" where they are in no file.
-
-    Where libvirt chooses the firmware, only a running domain's XML names the file.
-    """
-    system, nvram = root.find("os"), root.find("os/nvram")
-    named = files.variables(nvram) if nvram is not None else None
-    if named is not None or system is None or system.get("firmware") != "efi":
-        return named
-    for suffix in ("fd", "qcow2"):
-        path = os.path.join(_VARIABLES, f"{root.findtext('name')}_VARS.{suffix}")
-        if os.path.exists(path):
-            return path
-    return None
 
 
 def _snapshots(dom: libvirt.virDomain) -> list[Element]:

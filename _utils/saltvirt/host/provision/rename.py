@@ -10,6 +10,7 @@ import contextlib
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
 from saltvirt import errors, names
 from saltvirt.answers.made import Renamed
@@ -99,7 +100,7 @@ class Rename:
     def _move_variables(self) -> FileMove | None:
         """The FileMove of the firmware's variables, for which libvirt has chosen the guest's name,
         and would choose it for the next guest of that name; None where they keep theirs."""
-        path = self.model.os.variables or ""
+        path = files.variables_of(ElementTree.fromstring(self.before)) or ""
         its = os.path.basename(path).startswith(f"{self.old}_VARS.")
         return self._to_new_name(path) if its else None
 

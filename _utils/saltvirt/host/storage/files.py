@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import stat
 from collections.abc import Iterator
 from xml.etree import ElementTree
@@ -11,6 +12,9 @@ from saltvirt import errors
 from saltvirt.host.connection import libvirt, unless_gone
 from saltvirt.host.storage import bounded
 from saltvirt.images import chain
+
+# where libvirt keeps the variables of a firmware for which a definition names no file
+_VARIABLES = "/var/lib/libvirt/qemu/nvram"
 
 
 def real(path: str) -> str:
@@ -46,6 +50,23 @@ def variables(nvram: ElementTree.Element) -> str | None:
     file of this host, None where libvirt has not chosen yet."""
     source = nvram.find("source")
     return nvram.text or None if source is None else source.get("file", "")
+
+
+def variables_of(root: ElementTree.Element) -> str | None:
+    """The file of a guest's firmware's variables, or None; "" where they are in no file. root: its
+    definition.
+
+    Where libvirt chooses the firmware, older ones name the file in a running guest's alone.
+    """
+    system, nvram = root.find("os"), root.find("os/nvram")
+    found = variables(nvram) if nvram is not None else None
+    if found is not None or system is None or system.get("firmware") != "efi":
+        return found
+    for suffix in ("fd", "qcow2"):
+        path = os.path.join(_VARIABLES, f"{root.findtext('name')}_VARS.{suffix}")
+        if os.path.exists(path):
+            return path
+    return None
 
 
 def named(conn: libvirt.virConnect, tree: ElementTree.Element) -> Iterator[tuple[str, str | None]]:
