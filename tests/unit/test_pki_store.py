@@ -466,6 +466,8 @@ def test_who_is_readmitted_has_new_certificates_alone(made):
     for host in ("hv1", "hv2"):
         made.issued(host)
         crl.revoke(made, host)
+    with pytest.raises(NotFound, match="hv3 was never given a certificate; known: hv1, hv2"):
+        crl.revoke(made, "hv3")
     with pytest.raises(NotFound, match="hv3 is not revoked; revoked: hv1, hv2"):
         crl.readmit(made, "hv3")
     revoked = crl.revoked_serials(made)

@@ -139,8 +139,8 @@ class Stock:
         if told is None:
             return set()
         chains = [self.chain(ident, disk.target) for disk in told.disks]
-        found = {one for chain in chains for at, disk in chain for one in (at, disk.parent) if one}
-        return (found - {ident}) & set(self.backups)
+        found = {one for chain in chains for at, disk in chain for one in (at, disk.parent)}
+        return (set(self.backups) - {ident}) & found
 
 
 def _missing(backup: Backup, disk: BackupDisk) -> str | None:

@@ -158,7 +158,8 @@ def test_a_key_is_asked_for_by_its_name():
 
 
 @pytest.mark.parametrize("value", [None, 7, b"a", ["a"]])
-def test_what_is_no_text_is_neither_a_uuid_nor_a_digest(value):
+def test_what_is_no_text_is_neither_a_uuid_nor_a_digest_nor_a_disk(value):
+    assert record.is_target(value) is False
     assert record.is_uuid(value) is False
     assert record.is_sha256(value) is False
 

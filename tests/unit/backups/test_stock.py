@@ -149,6 +149,13 @@ def test_a_file_that_is_gone_is_said():
     assert alone.unfit(TWO, "vda") == "vda.qcow2 is gone"
 
 
+def test_without_its_definition_no_guest_can_be_made_of_it():
+    stock = made.stock(on(1, without=("domain.xml",)), on(2, 1))
+    assert stock.wrong(ONE) == "domain.xml is gone"
+    assert stock.unfit(ONE, "vda") is None
+    assert stock.wrong_disk(TWO, "vda") is None
+
+
 def test_the_first_disk_that_is_not_good_is_named():
     stock = made.stock(
         made.backup(1, [made.disk(), made.disk("vdb"), made.disk("vdc")],
