@@ -2,9 +2,11 @@
 
 import base64
 import contextlib
+import functools
 import shutil
 
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -67,7 +69,20 @@ class Page:
 
     def one(self, selector):
         """The first of them, once it is there."""
-        return self.until(lambda: (self.all(selector) or [None])[0], selector)
+        return self._kept(lambda: (self.all(selector) or [None])[0], selector)
+
+    def _kept(self, find, what):
+        """An element; where the page has drawn it anew before it is used, the new one is."""
+        found = self.until(find, what)
+        for name in ("click", "send_keys"):
+            setattr(found, name, functools.partial(self._used, find, what, getattr(found, name)))
+        return found
+
+    def _used(self, find, what, use, *words):
+        try:
+            use(*words)
+        except StaleElementReferenceException:
+            getattr(self._kept(find, what), use.__name__)(*words)
 
     def until(self, found, what):
         """What a function returns once it is true."""
@@ -88,7 +103,7 @@ class Page:
         def found():
             return next(one for one in self.all(f"{within} button") if one.text == text)
 
-        return self.until(found, f"the button {text}")
+        return self._kept(found, f"the button {text}")
 
     def fill(self, selector, text):
         """Write into a field."""

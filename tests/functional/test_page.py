@@ -86,7 +86,7 @@ def test_log_in_see_and_log_out(page, api):
     page.button("Log out").click()
     page.one("#password")
     assert page.run("return sessionStorage.length") == 0
-    assert api.calls[-1][0] == "logout"
+    page.until(lambda: api.calls[-1][0] == "logout", "its logout")
 
 
 def test_tiles_are_in_proportion_to_memory(inside, api):

@@ -193,8 +193,8 @@ def test_the_screen_of_the_guest_and_its_keyboard(page, cloud, front, tmp_path):
     page.until(lambda: not page.all("dialog.console"), "it is closed")
     until(lambda: cloud.proxy.users == {}, "the line has ended")
     # neither the secret nor the ticket is in an address
-    log = (front[1] / "access.log").read_text()
-    assert '"GET /reach HTTP/1.1" 101' in log
+    log = front[1] / "access.log"
+    until(lambda: '"GET /reach HTTP/1.1" 101' in log.read_text(), "its line in the log")
 
 
 def test_the_serial_console_both_ways_and_its_end(page, cloud, tmp_path):
@@ -214,7 +214,7 @@ def test_the_serial_console_both_ways_and_its_end(page, cloud, tmp_path):
 def test_logging_out_ends_it(page, cloud):
     page.button("Screen", "dialog").click()
     page.until(lambda: page.run(LIT), "a screen")
-    assert cloud.proxy.users == {("anna", False): 1}
+    until(lambda: cloud.proxy.users == {("anna", False): 1}, "it is connected")
     page.run("document.querySelector('header.top').inert = false")
     page.run("[...document.querySelectorAll('header.top button')].at(-1).click()")
     page.one("#password")
@@ -226,7 +226,7 @@ def test_a_picture_on_the_card(page):
     page.button("Picture", "dialog").click()
     canvas = page.one("dialog canvas.picture")
     assert canvas.get_attribute("aria-label") == "Screen of web1"
-    assert page.run("return arguments[0].width", canvas) == 720
+    page.until(lambda: page.run("return arguments[0].width", canvas) == 720, "the picture")
     assert page.axe() == []
 
 
