@@ -12,7 +12,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.provision import admission, disks, guest_builder
+from saltvirt.host.provision import admission, create, disks, guest_builder
 from saltvirt.images import sources
 from saltvirt.spec.disk import DiskSpec
 from tests.functional.conftest import load_with_folders
@@ -327,6 +327,27 @@ def test_an_operators_device_is_filled_with_an_image_and_never_deleted(host, ima
         pool.destroy()
     finally:
         subprocess.run(["losetup", "-d", device], check=True)
+
+
+def test_a_disk_that_another_guest_got_while_the_image_was_fetched_is_not_written(
+    host, tmp_path, monkeypatch
+):
+    """Of two inits that name one device the slower one would write over the other's disk."""
+    path = tmp_path / "lent.raw"
+    path.write_bytes(bytes(MIB))
+    given = {"name": "lent", "source_file": str(path), "format": "raw"}
+    fetch = create.Creation.fetch
+
+    def slow(one):
+        fetch(one)
+        if one.spec.name == "g1":
+            host.init("g2", disk=None, disks=[given])
+
+    monkeypatch.setattr(create.Creation, "fetch", slow)
+    with pytest.raises(errors.Refused, match=rf"{path} is a disk of g2"):
+        host.init("g1", disk=None, disks=[given])
+    assert "g1" not in names(host)
+    assert "g2" in names(host)
 
 
 def test_a_pipe_is_not_waited_for_to_be_uploaded(host, tmp_path):

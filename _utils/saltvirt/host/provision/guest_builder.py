@@ -223,6 +223,8 @@ class GuestBuilder(abc.ABC):
         self.fill(built.record)
         with self.tools.admission_config.lock():
             request = self.admit(built)
+            # since it was asked the image was fetched
+            disks.not_in_use(self.conn, self.works, self.guest.name)
             self.dom = lookup.define(self.conn, built.tostring())
             self.undo.push(f"undefine {self.guest.name}", self.forget)
             admission.recheck(self.conn, self.tools.admission_config, request)
