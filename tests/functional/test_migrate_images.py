@@ -17,7 +17,7 @@ from saltvirt.host.migration import backing_images, same_content
 from saltvirt.images import cache
 from saltvirt.migration import storage
 from saltvirt.migration.facts import BackingFile
-from tests.clock import Clock
+from tests.clock import Clock, until
 
 CONTENT = b"an image " * 4096
 
@@ -92,7 +92,12 @@ def test_two_at_once_copy_once_and_both_have_it_whole(base):
         backing_images.bring(target, base)
         seen.append(peer.files[base.path])
 
-    targets = [Target(peer, 0.02), Target(peer, 0.02)]
+    class Copying(Target):
+        def copy(self, path, mode=None, source=None):
+            until(lambda: [one for one in targets if one.looks], "the other one waits")
+            super().copy(path, mode, source)
+
+    targets = [Copying(peer, 0.02), Copying(peer, 0.02)]
     threads = [threading.Thread(target=move, args=(target,)) for target in targets]
     for thread in threads:
         thread.start()
