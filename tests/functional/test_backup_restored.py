@@ -188,6 +188,22 @@ def test_the_disks_of_one_that_is_as_it_was_are_not_deleted(conn, tools, dom, tm
     assert [*aside.every()]
 
 
+def test_one_that_has_other_disks_by_now_is_neither_brought_back_nor_confirmed(
+    conn, tools, dom, tmp_path
+):
+    """Its new disk was put elsewhere, as by virsh blockcopy: it is not as it was, and nobody knows
+    which of the two it is to be."""
+    new, old = tmp_path / "new.qcow2", tmp_path / "old.raw"
+    for path in (new, old):
+        path.write_text("x")
+    kept(made=(str(new),), definition=re.sub("/srv/[a-z.0-9-]*", str(old), dom.XMLDesc(0)))
+    for ask in (lambda: over.plan(conn, "web1"),
+                lambda: over.undo(conn, tools.admission_config, "web1", False)):  # fmt: skip
+        with pytest.raises(errors.Refused, match="web1 has other disks by now than before"):
+            ask()
+    assert [*aside.every()] and new.exists() and "/srv/old.raw" in dom.XMLDesc(0)
+
+
 def test_what_it_had_stays_while_the_new_disks_are_not_whole(conn, tools, tmp_path, monkeypatch):
     """Also where what says on which backup it stands is gone, or was never written: whoever made
     the guest was killed."""

@@ -227,6 +227,8 @@ def plan(conn: libvirt.virConnect, name: str, unused: Collection[str] = ()) -> P
     """What goes when it is confirmed: the disks that the guest had and has no more, if they are its
     own and nobody uses them. Changes nothing."""
     kept, dom = _kept(conn, name)
+    for why in _changed(conn, kept, dom):
+        raise errors.Refused(why)
     if dom is not None and not _is_new(dom, kept):
         raise errors.Refused(
             f"{name} is as it was: the restore of {kept.backup} did not come to its end; {UNDO} "
@@ -293,6 +295,20 @@ def _is_new(dom: libvirt.virDomain, kept: Aside) -> bool:
     return bool({*kept.made} & files.paths(_tree(dom)))
 
 
+def _changed(conn: libvirt.virConnect, kept: Aside, dom: libvirt.virDomain | None) -> list[str]:
+    """Why nobody knows which of the two the guest is: it has the disks of neither."""
+    if dom is None or _is_new(dom, kept) or _disks(conn, kept.tree) <= _disks(conn, _tree(dom)):
+        return []
+    return [
+        f"{dom.name()} has other disks by now than before {kept.backup} took its place, and than "
+        f"that made: look which it is to have; {aside.FOLDER} has how it was"
+    ]
+
+
+def _disks(conn: libvirt.virConnect, tree: ElementTree.Element) -> set[str]:
+    return {files.real(path) for path, _, why in purge.own_disks(conn, tree) if why is None}
+
+
 def _against(conn: libvirt.virConnect, dom: libvirt.virDomain, stop: bool) -> list[str]:
     """Why no backup can take its place now."""
     name, found = dom.name(), _unfit(dom)
@@ -340,6 +356,7 @@ def _against_undo(
                 f"it back first, or {CONFIRM} {kept.name} deletes what is kept here"
             )
         return found
+    found += _changed(conn, kept, dom)
     if dom.name() != kept.name:
         found.append(f"{dom.name()} was called {kept.name} then: rename it back first")
     if dom.isActive() and not stop:
