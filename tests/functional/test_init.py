@@ -329,6 +329,29 @@ def test_an_operators_device_is_filled_with_an_image_and_never_deleted(host, ima
         subprocess.run(["losetup", "-d", device], check=True)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a loop device: needs root")
+def test_no_image_is_written_onto_a_device_that_the_kernel_has(host, image, tmp_path):
+    """A ZFS pool's, or an array's: no mount and no guest names the device."""
+    back = tmp_path / "back"
+    back.write_bytes(bytes(16 * MIB))
+    argv = ["losetup", "-f", "--show", back]
+    device = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+    holder = os.open(device, os.O_RDWR | os.O_EXCL)
+    disks = [{"name": "system", "source_file": device, "image": image}]
+    try:
+        with pytest.raises(errors.Refused, match="is not overwritten: this host itself uses it"):
+            host.init(disk=None, disks=disks)
+        assert not any(back.read_bytes())
+        os.close(holder)
+        holder = None
+        host.init(disk=None, disks=disks)
+        host.modules["virt.purge"]("g1")
+    finally:
+        if holder is not None:
+            os.close(holder)
+        subprocess.run(["losetup", "-d", device], check=True)
+
+
 def test_a_disk_that_another_guest_got_while_the_image_was_fetched_is_not_written(
     host, tmp_path, monkeypatch
 ):

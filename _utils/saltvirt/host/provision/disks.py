@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -243,9 +244,20 @@ def _not_needed(conn: libvirt.virConnect, works: Iterable[Work], guest: str) -> 
         if users:
             raise errors.Refused(f"{path} is used by {', '.join(users)}: no guest writes to it")
         why = work.make and usage.read(conn, beside=[path]).why(usage.keys_of(conn, path))
-        why = why or (work.make and _not_blank(conn, path))
+        why = why or (work.make and (_held(path) or _not_blank(conn, path)))
         if why:
             raise errors.Refused(f"{path} is not overwritten: {why}")
+
+
+def _held(path: str) -> str | None:
+    """Why a device is this host's own, in words: its kernel has it, as for a ZFS pool or an array
+    that is mounted nowhere; None otherwise."""
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_EXCL | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError as exc:
+        if exc.errno == errno.EBUSY:
+            return f"this host itself uses it: lsblk {path} shows for what"
+    return None
 
 
 def _not_blank(conn: libvirt.virConnect, path: str) -> str | None:
