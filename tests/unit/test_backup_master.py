@@ -291,6 +291,25 @@ def test_a_host_that_answers_for_another_guest_is_not_believed(tmp_path):
         one._guest(found, {})
 
 
+def test_another_backup_than_was_asked_for_is_put_nowhere(tmp_path):
+    """And it is shown no more."""
+    shown = {"ident": "000009-x", "guest": "web1", "host": "b1", "port": 1, "definition": "",
+             "disks": [], "authority": "pem"}  # fmt: skip
+    cloud = Cloud(
+        tmp_path, backup_reader=BackupReader("pem"), backup_show=shown, backup_hide=True,
+        backup_restore=MADE,
+    )  # fmt: skip
+    one = Restore(cloud, RestoreRequest("web1", over=True), cloud.report())
+    found = SimpleNamespace(
+        host="hv1", machine="b1", target=TargetPolicy("vault", "b1", "/b"),
+        backup=ListedBackup(IDENT, guest="web1", uuid="u"),
+    )  # fmt: skip
+    with pytest.raises(errors.BadAnswer, match=f"b1 shows 000009-x, asked was {IDENT}"):
+        one._made(found)
+    asked = [fun for _, fun, _ in cloud.asked]
+    assert asked == ["virt.backup_reader", "virt.backup_show", "virt.backup_hide"]
+
+
 def test_each_reason_against_a_restore_over_a_guest_is_said(tmp_path):
     over = GuestOver("u", True, ("it runs", "it has snapshots"))
     cloud = Cloud(tmp_path, backup_over=over, vm_state={"web1": "running"}, backup_list=[])

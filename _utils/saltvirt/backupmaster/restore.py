@@ -230,7 +230,9 @@ class Restore:
             asked["stand"] = stood.stand.to_answer()
         try:
             said = self.fleet.one(found.machine, "virt.backup_show", asked)
-            ShownBackup.from_answer(said, found.machine)
+            shown = ShownBackup.from_answer(said, found.machine).ident
+            if shown != of.ident:
+                raise errors.BadAnswer(f"{found.machine} shows {shown}, asked was {of.ident}")
             wanted = self._wanted(said, reader)
             if self.request.disk and not self.request.over:
                 return self._file(found, wanted)
