@@ -249,6 +249,16 @@ def test_the_state_of_a_tpm_goes_with_all_else_where_no_other_host_has_it(
     assert dom.flags[0] & flags("TPM", "KEEP_TPM") == flags(kept)
 
 
+def test_of_two_places_of_a_tpm_one_that_other_hosts_have_is_enough(place, monkeypatch):  # noqa: F811
+    """The running guest's, and that of its next start."""
+    dom = Asked(place.guest(TPM.format("")))
+    moved = dom.XMLDesc().replace("version='2.0'/>", "version='2.0'><source path='/t'/></backend>")
+    monkeypatch.setattr(usage, "texts", lambda dom: [dom.XMLDesc(), moved])
+    monkeypatch.setattr(usage, "others_may_have", lambda conn, path: path == "/t" and "nfs4")
+    removal.undefine(place.conn, dom, everything=True)
+    assert dom.flags[0] & flags("TPM", "KEEP_TPM") == flags("KEEP_TPM")
+
+
 def test_the_state_of_a_tpm_is_not_of_a_guest_that_was_never_whole(place, monkeypatch):  # noqa: F811
     """A restore that failed: no backup has the state, and the guest is to be restored again."""
     monkeypatch.setattr(usage, "others_may_have", lambda conn, path: None)
