@@ -68,7 +68,7 @@ def test_fifty_hypervisors_at_once_the_first_time_one_ca_and_fifty_pairs(tmp_pat
     ]
     for child in children:
         child.start()
-    given = dict(found.get(timeout=60) for _ in children)
+    given = dict(found.get(timeout=600) for _ in children)
     for child in children:
         child.join()
     assert len({pillar["libvirt.cacert.pem"] for pillar in given.values()}) == 1
@@ -84,7 +84,7 @@ def test_one_hypervisor_asking_from_twenty_processes_gets_the_same_every_time(tm
     children = [FORK.Process(target=_ask, args=(tmp_path, "hv1", start, found)) for _ in range(20)]
     for child in children:
         child.start()
-    given = [found.get(timeout=60)[1] for _ in children]
+    given = [found.get(timeout=600)[1] for _ in children]
     for child in children:
         child.join()
     assert all(pillar == given[0] for pillar in given)
