@@ -523,3 +523,32 @@ def test_the_disk_of_a_guest_that_is_off_may_be_written_over(place, base, how): 
     with pytest.raises(errors.InvalidInput, match=r"base\.raw in there is open in web1: shut it"):
         volumes.refuse_written(place.conn, "there", base)
     place.conn.lookupByName("web1").destroy()
+
+
+@pytest.mark.parametrize("named", ["by its device", "by one that is not there", None])
+def test_a_volume_group_stays_that_has_a_disk_of_a_guest_by_another_name(
+    place,  # noqa: F811
+    monkeypatch,
+    named,
+):
+    """As /dev/mapper/vg-web1, or while the group is not active and so has no devices."""
+    monkeypatch.setattr(volumes, "refuse_shared", lambda conn, pool: None)
+    monkeypatch.setattr(usage, "_GROUPS", ("disk",))  # of others libvirt chooses the folder
+    group = place.root / "vg"
+    group.mkdir()
+    (group / "web1").symlink_to(place.base)
+    pool = place.conn.storagePoolDefineXML(
+        "<pool type='disk'><name>vg</name><source><device path='/dev/none'/></source>"
+        f"<target><path>{group}</path></target></pool>", 0
+    )  # fmt: skip
+    words = "storage pool vg has volumes of web1"
+    if named == "by its device":
+        place.guest(disk(place.base, "raw"))
+    elif named:
+        place.guest(disk("/dev/mapper/none-web1", "raw"))
+        words = "storage pool vg stays: web1 has /dev/mapper/none-web1, which is not there now"
+    if named is None:
+        assert volumes.delete_pool(place.conn, pool)
+        return
+    with pytest.raises(errors.InvalidInput, match=words):
+        volumes.delete_pool(place.conn, pool)

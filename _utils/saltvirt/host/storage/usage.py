@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 _SWAPS = "/proc/swaps"
 # pools whose volumes are files below their target
 FILES = ("dir", "fs", "netfs", "vstorage")
+# pools whose volumes, and nothing else, have a device below their target
+_GROUPS = ("logical", "zfs")
 _SHOWN = 2
 _SILENT = -1
 # what is longer nobody can open
@@ -275,15 +277,23 @@ def keys_of_volume(conn: libvirt.virConnect, volume: libvirt.virStorageVol) -> f
 
 
 def keys_of_pool(conn: libvirt.virConnect, used: Usage, pool: libvirt.virStoragePool) -> set[Key]:
-    """The keys of a virStoragePool's volumes, and of all that guests have below its target."""
+    """The keys of a virStoragePool's volumes, and of all that guests have below its target. Raises
+    OSError where that cannot be looked into."""
     found: set[Key] = {key for key in used.users if key[:2] == ("volume", pool.name())}
-    target = ElementTree.fromstring(pool.XMLDesc(0)).findtext("target/path")
+    tree = ElementTree.fromstring(pool.XMLDesc(0))
+    target = tree.findtext("target/path")
     if target:
         folders = {f"{os.path.normpath(target)}/", f"{identity.real(target)}/"}
         paths = [key for key in used.users if isinstance(key, str)]
         found.update(path for path in paths if any(path.startswith(one) for one in folders))
     for volume in pool.listAllVolumes() if pool.isActive() else ():
         found |= keys_of_volume(conn, volume)
+    group = target and tree.get("type") in _GROUPS and connection.is_local(conn)
+    if group and not pool.isActive():
+        # a guest may name a volume of a group by its device
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            for name in bounded.names(target or ""):
+                found |= keys_of(conn, os.path.join(target or "", name))
     return found
 
 

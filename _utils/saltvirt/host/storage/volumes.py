@@ -103,7 +103,22 @@ def delete_pool(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> bool:
         raise errors.InvalidInput(f"storage pool {pool.name()} has volumes of {', '.join(guests)}")
     if not pool.isActive():
         refuse_shared(conn, pool)
+        _refuse_missing(conn, pool)
     return pools.delete(pool)
+
+
+def _refuse_missing(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> None:
+    """Raises InvalidInput for a virStoragePool that is made of more than a folder, while a guest
+    has a device that is not there: it may be a volume of it, as none has one while it is off."""
+    if pools.read(pool).type in usage.FILES:
+        return
+    for dom in conn.listAllDomains():
+        for path in (path for tree in files.trees(dom) for path, _ in files.named(conn, tree)):
+            if path.startswith("/dev/") and not usage.is_there(conn, path):
+                raise errors.InvalidInput(
+                    f"storage pool {pool.name()} stays: {dom.name()} has {path}, which is not "
+                    "there now and may be a volume of it"
+                )
 
 
 def refuse_shared(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> None:
