@@ -51,6 +51,16 @@ def test_what_would_go_is_said_and_stays(place, pool, purge):
     assert (pool.isActive(), pool.isPersistent(), pool.listVolumes()) == (1, 1, ["base.raw"])
 
 
+def test_the_file_systems_of_zfs_stay_when_its_volumes_go(place):
+    """libvirt shows none of them, and destroys them all with the pool."""
+    text = "<pool type='zfs'><name>there</name><source><name>tank</name></source></pool>"
+    place.conn.storagePoolDefineXML(text, 0).create(0)
+    found = remove(place, purge=True)
+    assert "deleted" not in found.changes
+    assert "zpool destroy tank deletes all of them" in found.notes[0]
+    assert "there" not in names(place)
+
+
 def test_what_a_pool_holds_stays_unless_it_is_purged(place, pool):
     other = place.pool("other", place.above.parent)
     assert remove(place).changes == {"stopped": True, "undefined": True}

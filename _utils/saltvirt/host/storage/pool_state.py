@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # libvirt can make what these are made of, and delete it
 _BUILT = ("dir", "fs", "netfs", "logical", "disk", "vstorage")
-_DELETED = ("dir", "fs", "netfs", "logical", "vstorage", "zfs")
+_DELETED = ("dir", "fs", "netfs", "logical", "vstorage")
 # their volumes are made and deleted elsewhere
 _FOREIGN = ("iscsi", "iscsi-direct", "mpath", "scsi")
 _AUTH = ("source/auth_uuid", "source/auth_usage")
@@ -258,6 +258,12 @@ def _goes(
     if kind in usage.FILES and target and connection.is_local(conn) and os.path.islink(target):
         outcome.notes.append(f"Its folder {target} is a symbolic link, which stays")
         return False
+    if kind == "zfs":
+        where = pools.read(pool).source.name or pool.name()
+        outcome.notes.append(
+            f"ZFS's own pool stays, for it may have file systems, which are no volumes: "
+            f"zpool destroy {where} deletes all of them"
+        )
     return kind in _DELETED
 
 
