@@ -83,4 +83,4 @@ def test_from_three_bare_machines_to_a_guest_that_moves(cloud):
     keys = json.loads(cloud.exec("master", "salt-key -L --out=json").stdout)
     assert "web1" in keys["minions"]
     # what the page says of the master's name: this image looks no name up that has no dot
-    assert cloud.call("web1", "cmd.retcode", "getent hosts master", timeout=60) != 0
+    assert cloud.call("web1", "cmd.retcode", "getent hosts master", timeout=300) != 0

@@ -1,5 +1,6 @@
 """What a running Debian makes of live changes: it lets go of devices, answers, powers off."""
 
+import json
 import time
 
 import pytest
@@ -31,6 +32,13 @@ def addresses(hv):
     return [one for fact in facts if fact["source"] == "agent" for one in fact["addresses"]]
 
 
+def seen(hv):
+    """The MAC addresses that its kernel knows, by its agent."""
+    ask = ["virsh", "qemu-agent-command", NAME, '{"execute": "guest-network-get-interfaces"}']
+    told = json.loads(hv.lab.exec(hv.name, ask).stdout)["return"]
+    return {one.get("hardware-address") for one in told}
+
+
 def test_its_agent_tells_its_address(hv):
     found = [one["address"] for one in addresses(hv) if one["type"] == "ipv4"]
     assert found
@@ -42,7 +50,9 @@ def test_devices_come_and_go_while_it_runs(hv):
     assert "errors" not in status, status
     assert f"{IMAGES}/{NAME}_data.qcow2" in hv.virsh("domblklist", NAME)
     assert len(hv.xml(NAME).findall("devices/interface")) == 2
-    time.sleep(3)  # until its kernel has taken them in
+    macs = {mac.get("address") for mac in hv.xml(NAME).iterfind("devices/interface/mac")}
+    hv.lab.wait(lambda: macs <= seen(hv), "its kernel has taken the interface in")
+    time.sleep(3)  # and the disk, which its agent does not tell of
     status = hv.call("update", NAME, disks=[SYSTEM], interfaces=[ETH0])
     assert "errors" not in status, status
     assert "_data.qcow2" not in hv.virsh("domblklist", NAME)
@@ -52,11 +62,11 @@ def test_devices_come_and_go_while_it_runs(hv):
 
 def test_it_gives_memory_back_and_its_disk_grows(hv):
     assert hv.call("setmem", NAME, 400) is True
-    for _ in range(20):
-        if "Used memory:    409600 KiB" in hv.virsh("dominfo", NAME):
-            break
-        time.sleep(1)
-    assert int(hv.virsh("dommemstat", NAME).split("actual ")[1].split()[0]) < 500 * 1024
+
+    def has_kib():
+        return int(hv.virsh("dommemstat", NAME).split("actual ")[1].split()[0])
+
+    hv.lab.wait(lambda: has_kib() < 500 * 1024, "it gives memory back", 60)
     grown = hv.call("resize_disk", NAME, "vda", "10GiB")["after"]
     assert str(grown) in hv.virsh("domblkinfo", NAME, "vda")
 
