@@ -620,7 +620,7 @@ def test_a_copy_that_came_with_snapshots_is_ended_too(target, snapshots):
     for number in range(snapshots):
         text = SNAPSHOT.format(dom.XMLDesc(0)).replace("s1", f"s{number}")
         dom.snapshotCreateXML(text, libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_REDEFINE)
-    recovery._end(dom)
+    recovery._end(dom, None)
     assert target.listAllDomains() == []
 
 
@@ -636,5 +636,5 @@ def test_an_error_at_its_end_is_one(target):
             raise libvirt.libvirtError("cannot acquire state change lock")
 
     with pytest.raises(libvirt.libvirtError, match="state change lock"):
-        recovery._end(Locked())
+        recovery._end(Locked(), None)
     dom.undefine()
