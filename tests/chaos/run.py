@@ -155,7 +155,8 @@ class Run:
             time.sleep(3)
         self.told = last
         self._decide(where, last, step)
-        self._sure(where)
+        if self._sure(where):
+            self._settle(where, step)
 
     def _findings(self):
         argv = ["salt-run", "--out=json", "virt.repair"]
@@ -183,16 +184,19 @@ class Run:
                 guest.status = "gone"
 
     def _sure(self, where):
-        """Guests of which it was not known whether they are there: what is there goes, by purge."""
-        seen = self._look()
+        """Guests of which it was not known whether they are there: what is there goes, by purge.
+        Whether it left a key that is bound to another host, which virt.repair finds."""
+        seen, strayed = self._look(), False
         for guest in self.model.of("unsure"):
             there = invariants.places(seen, guest.name)
             if there:
+                strayed = strayed or guest.strayed
                 done = self._ask("purge", guest.name)
                 guest.named += done.out
                 if not done.ok:
                     raise Broken(where, [f"again: purge of {guest.name}: {done.said()}"])
             guest.status = "gone"
+        return strayed
 
     def _confirmed(self, where, seen, stay=()):
         """What was kept of guests from before a backup took their place goes, or, where it did not
