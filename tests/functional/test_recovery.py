@@ -238,6 +238,32 @@ def test_of_a_libvirt_that_knows_no_state_of_a_tpm_less_is_asked(dom):
     assert recovery.confirm.find(dom.connect(), dom.UUIDString()) is None
 
 
+def undefining(*names):
+    return sum(getattr(libvirt, f"VIR_DOMAIN_UNDEFINE_{name}") for name in names)
+
+
+def test_what_a_definition_is_taken_away_with(dom, monkeypatch):
+    plain = undefining("KEEP_NVRAM", "SNAPSHOTS_METADATA")
+    assert recovery._undefining(dom, None, "KEEP_NVRAM") == [plain, plain]
+    assert recovery._undefining(dom, "TPM", "KEEP_NVRAM") == [plain, plain]
+    assert recovery._undefining(dom, "KEEP_TPM", "KEEP_NVRAM") == [plain | KEEP_TPM, plain]
+    monkeypatch.delattr(libvirt, "VIR_DOMAIN_UNDEFINE_KEEP_TPM")  # an older binding
+    assert recovery._undefining(dom, "KEEP_TPM", "KEEP_NVRAM") == [plain, plain]
+    monkeypatch.setattr(recovery.checkpoints, "texts", lambda dom: ["<domaincheckpoint/>"])
+    known = plain | undefining("CHECKPOINTS_METADATA")
+    assert recovery._undefining(dom, None, "KEEP_NVRAM") == [known, known]
+
+
+def test_what_runs_by_now_is_neither_undefined_nor_ended(dom):
+    dom.create()
+    one = Strict(dom)
+    with pytest.raises(errors.MigrationFailed, match=r"^web1 was started on .* meanwhile$"):
+        recovery.undefine(one)
+    with pytest.raises(errors.OperationFailed, match="web1 was started just now"):
+        recovery._end(one, None)
+    assert (one.flags, dom.isActive(), dom.isPersistent()) == ([], True, True)
+
+
 def test_an_ended_copy_keeps_the_file_of_its_variables(dom):
     """Both hosts may have it: the source says whose it is."""
     one = Strict(dom)
