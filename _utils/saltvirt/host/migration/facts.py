@@ -37,7 +37,6 @@ from saltvirt.migration.facts import (
 from saltvirt.placement import facts
 
 JOBS = {1: "a job", 2: "a migration or save"}
-# where libvirt's QEMU driver keeps the variables of guests' firmware
 
 
 def guest(dom: libvirt.virDomain) -> GuestReport:
