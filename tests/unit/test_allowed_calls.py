@@ -265,7 +265,7 @@ def makes(cloud, opts, monkeypatch):
         names = name if isinstance(name, list) else str(name).split(",")
         cloud.under_way = owners.being_made(opts)
         cloud.has("hv3", *(one(name) for name in names if name != "web8"))
-        return {name: {"result": name != "web7", "comment": "of db1, process 1"}
+        return {name: {"result": name != "web7", "comment": "of db1, process 1", "host": "hv3"}
                 for name in names}  # fmt: skip
 
     monkeypatch.setitem(MADE, "call", call)
@@ -274,7 +274,7 @@ def makes(cloud, opts, monkeypatch):
 
 def test_what_a_user_has_made_is_his(ask, cloud, makes, opts):
     told = ask("bob", init, "web9")
-    assert told == {"web9": {"result": True, "comment": "of a guest, process 1"}}
+    assert told == {"web9": {"result": True, "comment": "of a guest, process 1", "host": "hv3"}}
     assert owners.of(opts, id_of("web9")).owner == "bob"
     assert cloud.under_way == {"web9": owners.Making("bob", 2, 1024, 1024 + 512 + 256)}
     assert owners.being_made(opts) == {}
