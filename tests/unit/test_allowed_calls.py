@@ -283,6 +283,50 @@ def test_what_a_user_has_made_is_his(ask, cloud, makes, opts):
     assert cloud.asked == [(asked, True), (None, False)]
 
 
+def made(cloud, name, says, has):
+    """says: the host, by the answer. has: (host, guest, whose UUID it tells) of what is new."""
+    for at, its, *of in has:
+        whose = id_of(of[0] if of else its) if of != [None] else "no UUID"
+        cloud.hosts.append(host(at, [guest(its, uuid=whose)]))
+    return {name: {"result": True, "comment": "made", **({"host": says} if says else {})}}
+
+
+@pytest.mark.usefixtures("makes")
+def test_what_a_host_has_made_alone_is_his(ask, cloud, opts, monkeypatch):
+    there = [("hv3", "web9"), ("hv4", "web8")]
+    monkeypatch.setitem(MADE, "call", lambda name: made(cloud, name, "hv3", there))
+    ask("bob", init, "web9")
+    assert [owners.of(opts, id_of(name)).owner for name in ("web9", "web8")] == ["bob", None]
+
+
+@pytest.mark.usefixtures("makes")
+@pytest.mark.parametrize(
+    ("says", "has"),
+    [
+        ("hv1", [("hv3", "web9")]),  # that host has none
+        ("hv3", [("hv3", "web9", "db1")]),  # it says the UUID of another guest
+        ("hv3", [("hv3", "web9"), ("hv2", "web8", "web9")]),  # so do two at once
+        ("hv3", [("hv3", "web9", None)]),
+        (None, [("hv3", "web9")]),
+    ],
+)
+def test_what_its_host_does_not_say_well_is_nobodys(ask, cloud, opts, monkeypatch, says, has):
+    """By a wrong UUID another one's guest would be his."""
+    monkeypatch.setitem(MADE, "call", lambda name: made(cloud, name, says, has))
+    assert ask("bob", init, "web9")["web9"]["result"] is True
+    assert {owners.of(opts, id_of(name)).owner for name in ("web9", "db1")} == {None}
+
+
+@pytest.mark.usefixtures("makes")
+def test_what_is_written_down_of_a_guest_that_is_away_stays(ask, cloud, opts, monkeypatch):
+    """Its host does not answer just now."""
+    owners.give(opts, id_of("web9"), "gone1", "eve")
+    there = [("hv3", "web9")]
+    monkeypatch.setitem(MADE, "call", lambda name: made(cloud, name, "hv3", there))
+    ask("bob", init, "web9")
+    assert owners.of(opts, id_of("web9")) == owners.Owner("gone1", "eve")
+
+
 def test_what_failed_and_what_was_there_before_is_nobodys(ask, cloud, makes, opts, monkeypatch):
     ask("bob", init, "web7")
     assert len(cloud.asked) == 1, "nothing was made: nobody is asked what was"

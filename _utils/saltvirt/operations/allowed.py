@@ -412,8 +412,9 @@ class _Limited:
         """Whether it can be that of a guest that was just made. Its host says it: by that of
         another one this would be the user's, too."""
         mine = owners.known_by(uuid)
-        is_one = (before.uuids().count(mine), there.uuids().count(mine)) == (0, 1)
-        return is_one and owners.of(self.opts, uuid) == owners.Owner("")
+        if mine is None or mine in before.uuids() or there.uuids().count(mine) != 1:
+            return False
+        return owners.of(self.opts, uuid) == owners.Owner("")
 
 
 def _cloud(opts: dict[str, Any], hosts: list[facts.Host], unreachable: dict[str, str]) -> _Cloud:
