@@ -96,6 +96,23 @@ def test_one_that_is_silent_says_nothing_of_the_disk():
             one.read(512, 4)
 
 
+def test_what_is_said_of_a_disk_while_its_reader_lives_is_believed(tmp_path, monkeypatch):
+    disk = tmp_path / "disk"
+    disk.write_bytes(bytes(4096))
+    monkeypatch.setattr(reader, "_DIES_S", 0.1)
+    damaged = pytest.raises(reader.Unreadable, match="it has a hole")
+    with damaged, reader.shown(["-f", "raw", str(disk)]):
+        raise reader.Unreadable("it has a hole")
+
+
+def test_one_that_lets_us_in_and_is_silent_says_nothing_of_the_disk(monkeypatch, tmp_path):
+    here, there = socket.socketpair()
+    here.settimeout(0.2)
+    monkeypatch.setattr(reader, "_connected", lambda _where, _process: here)
+    with here, there, pytest.raises(reader.NotNow, match="qemu-nbd was silent for 120 s"):
+        reader._talking("", None)
+
+
 def tool(tmp_path, monkeypatch, script):
     """A qemu-nbd. None: none is installed."""
     (tmp_path / "bin").mkdir()

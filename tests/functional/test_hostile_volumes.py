@@ -1,6 +1,7 @@
 """Hostile images as volumes of a real storage pool, by every door of pools and volumes: libvirt
 takes their formats from their content, and starts qemu-img by it."""
 
+import contextlib
 import errno
 import os
 import shutil
@@ -193,6 +194,35 @@ def test_an_upload_is_data(host, tmp_path, name):
     with judged():
         DOORS["volume_clone"](host)
     unharmed(host)
+
+
+def _says(domain, code):
+    found = libvirt.libvirtError("it is QED")
+    found.err = (code, domain, "it is QED", 0, "", "", "", 0, 0)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("said", "fails"),
+    [
+        (errors.OperationFailed("it is QED"), None),
+        (_says(libvirt.VIR_FROM_STORAGE, libvirt.VIR_ERR_SYSTEM_ERROR), None),
+        (_says(libvirt.VIR_FROM_STORAGE, libvirt.VIR_ERR_NO_STORAGE_VOL), "it is QED"),
+    ],
+)
+def test_an_upload_of_what_cannot_be_told_has_not_failed(host, monkeypatch, said, fails):
+    real, told = upload.volumes.describe, []
+
+    def untold(volume):
+        told.append(volume)
+        if len(told) > 1:  # what was uploaded
+            raise said
+        return real(volume)
+
+    host.call("volume_define", "p", "evil", "1M", format="raw")
+    monkeypatch.setattr(upload.volumes, "describe", untold)
+    with pytest.raises(errors.VirtError, match=fails) if fails else contextlib.nullcontext():
+        assert host.call("volume_upload", "p", "evil", str(host.folder / "good.qcow2")) is True
 
 
 @pytest.mark.parametrize("sparse", [True, False])

@@ -525,6 +525,31 @@ def test_the_disk_of_a_guest_that_is_off_may_be_written_over(place, base, how): 
     place.conn.lookupByName("web1").destroy()
 
 
+class OnServer:
+    """A volume of a pool that has a path of a server, as of Ceph."""
+
+    def __init__(self, volume):
+        self._volume = volume
+
+    def __getattr__(self, name):
+        return getattr(self._volume, name)
+
+    def path(self):
+        return "p/v"
+
+
+def test_a_servers_volume_is_written_over_while_the_guest_that_has_it_is_off(place, base):  # noqa: F811
+    place.guest(
+        "<disk type='network'><source protocol='rbd' name='p/v'><host name='h'/></source>"
+        "<target dev='vda'/></disk>"
+    )
+    volumes.refuse_written(place.conn, "there", OnServer(base))
+    place.conn.lookupByName("web1").create()
+    with pytest.raises(errors.InvalidInput, match=r"base\.raw in there is open in web1: shut it"):
+        volumes.refuse_written(place.conn, "there", OnServer(base))
+    place.conn.lookupByName("web1").destroy()
+
+
 @pytest.mark.parametrize("named", ["by its device", "by one that is not there", None])
 def test_a_volume_group_stays_that_has_a_disk_of_a_guest_by_another_name(
     place,  # noqa: F811
