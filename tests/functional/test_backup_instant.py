@@ -315,7 +315,7 @@ def test_cut_off_it_is_paused_and_goes_on_where_it_was(host, target):
     assert host.again(target.show(shown.definition, ["vda"])).state in (PULLING, CUT)
     until(lambda: host.look().state == WHOLE)
     with host.conn() as conn:
-        assert host.dom(conn).state()[0] == libvirt.VIR_DOMAIN_RUNNING
+        until(lambda: host.dom(conn).state()[0] == libvirt.VIR_DOMAIN_RUNNING)
     assert is_the_same(host, target, "vda")
 
 

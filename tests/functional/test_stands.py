@@ -352,6 +352,22 @@ def test_its_policies_come_back_when_libvirt_is_through_with_the_end_of_the_job(
     assert kept._is_over(conn) and stands.of("web1") is None
 
 
+def test_a_guest_that_paused_again_before_its_last_blocks_came_in_runs_on(
+    conn, folder, monkeypatch
+):
+    """Nobody would look at it any more."""
+    stands.put(STOOD)
+    dom = defined(conn, stands_on_it=False)
+    dom.create()
+    dom.suspend()
+    monkeypatch.setattr(libvirt.virDomain, "blockJobInfo", lambda *_: {})
+    at_error = [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR]
+    monkeypatch.setattr(libvirt.virDomain, "state", lambda *_: at_error)
+    assert standing.Keeper(asked(folder))._is_over(conn) and stands.of("web1") is None
+    monkeypatch.undo()
+    assert dom.state()[0] == libvirt.VIR_DOMAIN_RUNNING
+
+
 def test_the_program_hears_what_it_is_to_show(folder, monkeypatch):
     """Another one stands in for it."""
     told, program = folder / "told", folder / "program"

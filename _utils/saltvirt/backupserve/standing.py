@@ -186,6 +186,8 @@ class Keeper:
             # meanwhile, the guest's definition is used there after it was freed (libvirt 9.0)
             if dom.isActive() and any(dom.blockJobInfo(one, 0) for one in stood.disks):
                 return False
+            if at_error(dom):  # since it was last told to run on
+                dom.resume()
             stands.forget(stood.guest)
             with contextlib.suppress(errors.VirtError, libvirt.libvirtError):
                 restore_policies(conn, self._asked.locks, stood)
