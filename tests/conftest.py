@@ -65,8 +65,9 @@ def pytest_sessionfinish(session):
     """A run of everything fails when a test was left out for want of something."""
     if os.environ.get(skips.STRICT) and not hasattr(session.config, "workerinput"):
         _, wrong = _skipped(session.config)
-        if wrong and session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if wrong:
+            failed = session.exitstatus == pytest.ExitCode.TESTS_FAILED
+            session.exitstatus = skips.BESIDE_FAILURES if failed else pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter, config):

@@ -12,7 +12,7 @@ import pytest
 
 from tests import conftest
 from tests.clock import until
-from tests.lab import packages, paths, process, rootless, skips, suite, testenv
+from tests.lab import packages, paths, process, rerun, rootless, skips, suite, testenv
 from tests.lab.recipe import SALTS
 from tests.tools import sealed
 
@@ -279,3 +279,44 @@ def test_what_is_changed_by_a_mutation_run_costs_the_machine_nothing(tmp_path):
     finally:
         for path in kept:
             path.unlink(missing_ok=True)
+
+
+FLAKY = """
+import pathlib, pytest
+
+@pytest.mark.parametrize("name", ["a b", "c/d::e"])
+def test_second_time(name):
+    mark = pathlib.Path(name.replace("/", "_").replace(" ", "_"))
+    if not mark.exists():
+        mark.touch()
+        raise AssertionError("the first time")
+
+def test_good():
+    pass
+
+def test_skip():
+    pytest.skip({reason!r})
+"""
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [("slow: SLOW=1 runs it", rerun.PASSED), ("no qemu-img here", skips.BESIDE_FAILURES)],
+)
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+def test_what_pytest_records_is_what_runs_again(pytester, reason, code, workers):
+    pytester.makeconftest((paths.REPOSITORY / "tests/conftest.py").read_text())
+    pytester.makepyfile(test_flaky=FLAKY.format(reason=reason))
+    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_XDIST")}
+    env |= {"PYTHONPATH": str(paths.REPOSITORY), skips.STRICT: "1"}
+
+    def run(*arguments):
+        argv = [sys.executable, "-m", "pytest", "-o", "cache_dir=cache", *arguments]
+        return subprocess.run(argv, env=env, check=False, capture_output=True).returncode
+
+    first = run(*workers)
+    failed = rerun.recorded("cache")
+    assert len(failed) == 2
+    lines = []
+    assert rerun.second_run(first, failed, run, lines.append) == code
+    assert len(lines) == (3 if code == rerun.PASSED else 0)

@@ -1,9 +1,10 @@
 """Running the tests: all of them where a lab can be, the unit tests elsewhere."""
 
 import os
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.lab import kvm, layers, packages, paths, process, skips, testenv
+from tests.lab import kvm, layers, packages, paths, process, rerun, skips, testenv
 from tests.lab.recipe import Recipe
 
 # what takes longest begins first; single files of that in tests/conftest.py
@@ -14,7 +15,12 @@ LINT = (("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",))
 
 
 def everything(arguments, say):
-    """Lint the tree while what is missing is prepared, and run all tests; the exit code."""
+    """Lint the tree while what is missing is prepared, and run all tests; the exit code.
+
+    With ``--rerun-failed`` among the arguments each failed test is run once more, alone.
+    """
+    again = rerun.OPTION in arguments
+    arguments = [word for word in arguments if word != rerun.OPTION]
     reason = packages.why_not()
     if reason:
         say(f"only the unit tests run: {reason}")
@@ -26,7 +32,23 @@ def everything(arguments, say):
         prepared.result()
     there = [folder for folder in ALL if (paths.REPOSITORY / folder).exists()]
     arguments = [*there, "--durations=15", *side_by_side(), *arguments]
-    return code or pytest(arguments, say, {skips.STRICT: "1"})
+    if code:
+        return code
+    return run_twice(arguments, say) if again else strictly(arguments, say)
+
+
+def strictly(arguments, say):
+    """Run pytest so that a test that was skipped for want of something fails the run."""
+    return pytest(arguments, say, {skips.STRICT: "1"})
+
+
+def run_twice(arguments, say):
+    """Run pytest, and each failed test once more by itself; the exit code of both runs."""
+    with tempfile.TemporaryDirectory(prefix="salt-virt-failed-") as folder:
+        cache = ["-o", f"cache_dir={folder}"]
+        code = strictly([*cache, *arguments], say)
+        failed = rerun.recorded(folder)
+    return rerun.second_run(code, failed, lambda test: strictly([test], say), say)
 
 
 def lint(arguments, say):
