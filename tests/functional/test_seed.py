@@ -2,6 +2,7 @@
 
 import configparser
 import contextlib
+import dataclasses
 import os
 import pathlib
 import shutil
@@ -12,7 +13,7 @@ import pytest
 
 from saltvirt import errors, seed
 from saltvirt.images import locks
-from saltvirt.seed import backends, guest, keys
+from saltvirt.seed import backends, firstboot, guest, keys
 from saltvirt.seed.data import minion_config, to_yaml
 from saltvirt.seed.tree import DirTree, Room
 from tests.functional.test_cloudinit import NICS
@@ -161,6 +162,85 @@ def test_who_dies_when_the_images_ssh_keys_are_gone_leaves_a_guest_that_makes_ne
         guest.seed(Dies(root), data)
     seed.apply(str(root), None, data)
     expect_seeded(DirTree(root), data)
+
+
+def test_an_image_without_host_keys_makes_them_at_boot_where_it_has_a_server(tmp_path, data):
+    """The cloud images of Debian and Ubuntu leave them to cloud-init, which our seeding is not."""
+    root = system(tmp_path / "root")
+    (root / "etc/ssh/ssh_host_rsa_key").unlink()
+    guest.seed(DirTree(root), data)
+    assert not (root / "etc/systemd/system" / firstboot.SSH_UNIT).exists()
+    (root / "usr/sbin").mkdir()
+    (root / "usr/sbin/sshd").write_text("")
+    for again in (data, dataclasses.replace(data, reset_ssh_keys=False)):
+        guest.seed(DirTree(root), again)
+        wants = root / "etc/systemd/system/multi-user.target.wants" / firstboot.SSH_UNIT
+        assert os.readlink(wants) == f"/etc/systemd/system/{firstboot.SSH_UNIT}"
+        (root / "etc/systemd/system" / firstboot.SSH_UNIT).unlink()
+
+
+# openssh-server of Ubuntu 24.04, as it is after its installation
+UBUNTU_SSH = {
+    "ssh.socket": """\
+[Unit]
+Description=OpenBSD Secure Shell server socket
+Before=sockets.target ssh.service
+ConditionPathExists=!/etc/ssh/sshd_not_to_be_run
+
+[Socket]
+ListenStream=0.0.0.0:22
+ListenStream=[::]:22
+BindIPv6Only=ipv6-only
+Accept=no
+FreeBind=yes
+
+[Install]
+WantedBy=sockets.target
+RequiredBy=ssh.service
+""",
+    "ssh.service": """\
+[Unit]
+Description=OpenBSD Secure Shell server
+After=network.target auditd.service
+ConditionPathExists=!/etc/ssh/sshd_not_to_be_run
+
+[Service]
+ExecStart=/bin/true
+
+[Install]
+WantedBy=multi-user.target
+Alias=sshd.service
+""",
+}
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd here")
+@pytest.mark.parametrize("wanted_by", ["sockets.target.wants", "ssh.service.requires"])
+def test_the_unit_for_host_keys_is_in_no_ordering_cycle(tmp_path, data, wanted_by):
+    root = system(tmp_path / "root")
+    guest.seed(DirTree(root), data)
+    units = root / "etc/systemd/system"
+    for name, text in UBUNTU_SSH.items():
+        (units / name).write_text(text)
+    (units / wanted_by).mkdir()
+    (units / wanted_by / "ssh.socket").symlink_to("../ssh.socket")
+    wants = units / "multi-user.target.wants"
+    (wants / "salt-minion.service").unlink()
+    (wants / "ssh.service").symlink_to("../ssh.service")
+    (wants / firstboot.SSH_UNIT).unlink()
+    (wants / firstboot.SSH_UNIT).symlink_to(f"../{firstboot.SSH_UNIT}")
+    found = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", "multi-user.target"],
+        env={**os.environ, "SYSTEMD_UNIT_PATH": f"{units}:/usr/lib/systemd/system"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "cycle" not in found.stderr, found.stderr
+    found = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(units / firstboot.SSH_UNIT)],
+        env={**os.environ, "SYSTEMD_UNIT_PATH": f"{units}:/usr/lib/systemd/system"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert firstboot.SSH_UNIT not in found.stderr
 
 
 def test_resets_are_options(tmp_path, pair):

@@ -6,11 +6,16 @@ UNIT = "salt-virt-bootstrap.service"
 SSH_UNIT = "salt-virt-ssh-keys.service"
 SCRIPT = "/etc/salt/salt-virt-bootstrap.sh"
 
-# Debian makes host keys only when the package is installed
+# Debian makes host keys only when the package is installed. ssh.socket of Ubuntu comes before
+# sockets.target, and that before basic.target: after basic.target, as units are by default, it
+# would be in an ordering cycle, which systemd breaks by not starting one of them.
 SSH_KEYS = """\
 [Unit]
 Description=Make SSH host keys of this guest's own
-Before=ssh.service sshd.service ssh.socket sshd.socket
+DefaultDependencies=no
+Conflicts=shutdown.target
+After=local-fs.target
+Before=shutdown.target ssh.service sshd.service ssh.socket sshd.socket
 ConditionPathExistsGlob=!/etc/ssh/ssh_host_*_key
 
 [Service]

@@ -29,6 +29,7 @@ _MINIONS = (
 _BUNDLE = "/usr/bin/venv-salt-minion"  # Uyuni's and SUSE's own build
 _UNIT_FOLDERS = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 _WANTS = "/etc/systemd/system/multi-user.target.wants"
+_SSH_SERVERS = ("/usr/sbin/sshd", "/usr/bin/sshd")
 DROP_IN = "zz-salt-virt.conf"
 
 
@@ -113,15 +114,19 @@ def enable(tree: Files, unit: str) -> None:
             return
 
 
-def _reset_ssh_keys(tree: Files) -> None:
+def _ssh_keys(tree: Files, reset: bool) -> None:
+    """The host keys of the image go with ``reset``. Where there are none then, the system makes its
+    own at boot: images of Debian and Ubuntu have none, and leave them to cloud-init."""
     paths = [f"/etc/ssh/{n}" for n in tree.names("/etc/ssh") if n.startswith("ssh_host_")]
     found = [path for path in paths if not tree.is_dir(path)]
+    serves = any(map(tree.exists, _SSH_SERVERS))
     # first: who is killed in between finds no keys the next time, and nothing would make new ones
-    if found and has_systemd(tree):
+    if (reset or not found) and (found or serves) and has_systemd(tree):
         tree.write(f"{_UNIT_FOLDERS[0]}/{firstboot.SSH_UNIT}", firstboot.SSH_KEYS.encode(), 0o644)
         enable(tree, firstboot.SSH_UNIT)
-    for path in found:
-        tree.remove(path)
+    if reset:
+        for path in found:
+            tree.remove(path)
 
 
 def _install(tree: Files, data: SeedData) -> str | None:
@@ -167,8 +172,7 @@ def seed(tree: System, data: SeedData) -> None:
         enable(draft, unit)
     if data.reset_machine_id:
         _reset_machine_id(draft)
-    if data.reset_ssh_keys:
-        _reset_ssh_keys(draft)
+    _ssh_keys(draft, data.reset_ssh_keys)
     script = None
     if service:
         enable(draft, f"{service}.service")
