@@ -1,6 +1,7 @@
 """Real files, a real qemu-img, a real web server; no libvirt and no root."""
 
 import email.message
+import fcntl
 import hashlib
 import http.client
 import itertools
@@ -22,6 +23,7 @@ from types import SimpleNamespace
 import pytest
 
 from saltvirt import errors
+from saltvirt.host.storage import looks
 from saltvirt.images import (
     cache,
     chain,
@@ -703,6 +705,16 @@ def test_two_do_not_make_one_disk(tmp_path):
             clone.whole(target, lambda path: Path(path).write_text("second"))
         assert Path(part).read_text() == "first"
     assert os.listdir(tmp_path) == []
+
+
+def test_what_is_being_made_is_locked_where_no_qemu_locks_it(tmp_path):
+    """GlusterFS and NFS make of an flock a lock of all bytes: qemu-img would not open the file."""
+    with clone.part_of(str(tmp_path / "vm.raw")) as part, open(part, "r+b") as other:
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for byte in range(300):
+            fcntl.fcntl(other, fcntl.F_OFD_SETLK, looks.flock(fcntl.F_WRLCK, byte))
+        with pytest.raises(BlockingIOError):
+            fcntl.fcntl(other, fcntl.F_OFD_SETLK, looks.flock(fcntl.F_WRLCK, clone._LOCKED_BYTE))
 
 
 def test_a_disk_of_another_format_is_refused(tmp_path, qcow2):

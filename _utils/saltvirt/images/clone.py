@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 
 from saltvirt import errors
+from saltvirt.host.storage import looks
 from saltvirt.images import chain, confined, header, inspect, storage, tools
 from saltvirt.units import human_bytes
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _FICLONE = 0x40049409  # linux/fs.h
 _CHUNK = 32 * 1024 * 1024
 _BLOCK = 1024**2  # where bytes are read and written
+_LOCKED_BYTE = 1 << 40  # QEMU locks bytes 100 to 299
 _NOT_IN_KERNEL = (errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
 _PERCENT = re.compile(rb"\(([0-9.]+)/100%\)")
 _STALLED_S = 3600
@@ -339,12 +341,15 @@ def part_of(target: str) -> Iterator[str]:
 
 
 def _taken(path: str, target: str) -> int:
-    """The file, open and locked."""
+    """The file, open and locked: one byte of it that no QEMU locks. GlusterFS and NFS make of an
+    flock a lock of all bytes, so that qemu-img could not open the file."""
     fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, looks.flock(fcntl.F_WRLCK, _LOCKED_BYTE))
+    except OSError as exc:
         os.close(fd)
+        if exc.errno not in (errno.EAGAIN, errno.EACCES):
+            raise
         raise errors.AlreadyExists(f"{target} is being made by another process") from None
     return fd
 
