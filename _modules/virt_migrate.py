@@ -15,7 +15,8 @@ virt.migrate`` does the same by the guest's name alone.
         address: 10.9.0.0/24  # where this host is reached by guests that come: its address
                               # there; or an address or name of its own. Default: its host name
         bandwidth: 1000       # MiB/s
-        disks_port: 49152     # of the disks' copy; default: libvirt's choice
+        disks_port: 49215     # the port for disks, one migration at a time. Default: libvirt
+                              # chooses a free one
         policy: converge      # or safe, postcopy, pause
         timeout_per_gib: 300  # seconds per GiB of memory and disk; at least 300 s in all
         stall_timeout: 150    # seconds without getting nearer to the end
@@ -306,6 +307,15 @@ def _address():
         return None
 
 
+def _disks_port():
+    """The same of the one port for disks."""
+    try:
+        return options.configured(__salt__["config.get"]).disks_port
+    except errors.InvalidInput as exc:
+        log.warning("%s", exc)
+        return None
+
+
 def migrate_locations(**kwargs):
     """
     What the master's ``virt.migrate`` asks of every host: guests, and whether it takes more.
@@ -317,7 +327,8 @@ def migrate_locations(**kwargs):
         migration to here something is still here), ``ratios``, ``limits`` (its ``virt:placement``),
         ``maintenance`` (the reason, or None), ``address`` (where guests that come reach it;
         None: by its name),
-        ``certificates`` (those of this host: use to ``host``, ``file``, ``until``, ``wrong``)
+        ``certificates`` (those of this host: use to ``host``, ``file``, ``until``, ``wrong``),
+        ``disks_port`` (its ``virt:migration:disks_port``, where it has one)
 
     CLI Example:
 
@@ -340,6 +351,7 @@ def migrate_locations(**kwargs):
         address=_address(),
         certificates=validity.here(__opts__["id"]),
         maintenance=maintenance.reason(),
+        disks_port=_disks_port(),
     ).to_answer()
 
 

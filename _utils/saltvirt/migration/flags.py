@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from saltvirt.answers.migration import Certificate
 from saltvirt.migration import where
 from saltvirt.migration.facts import GuestReport, TargetReport
 from saltvirt.migration.options import MigrationSettings, Options
@@ -60,15 +61,37 @@ def discarding(guest: GuestReport, host: TargetReport, disks: Iterable[str]) -> 
     return [disk for disk in disks if disk in may]
 
 
+def tls_destination(
+    transport: Transport,
+    hostname: str,
+    certificates: Mapping[str, Mapping[str, Certificate]] | None = None,
+) -> str | None:
+    """The name for which the source's QEMU checks the certificate of the target's QEMU, or None
+    where QEMU encrypts nothing.
+
+    Certificates are issued for minion ids. Without a name libvirt checks the host of the URI at
+    which QEMU is reached: an address, or what the target's kernel calls itself. certificates: as
+    the hosts reported them, each with its host's minion id. hostname: libvirt's name of the target,
+    which is checked over SSH, where the user's URI need not name what a certificate is for.
+    """
+    if not transport.native_tls:
+        return None
+    reported = (certificates or {}).get("target", {})
+    ids = [reported[use].host for use in ("qemu-server", "server") if use in reported]
+    return next(iter(ids), transport.host if transport.scheme == "tls" else hostname)
+
+
 def parameters(
     options: Options,
     disks: Iterable[str],
     configured: MigrationSettings,
     zeroes: Iterable[str] = (),
+    destination: str | None = None,
 ) -> dict[str, Any]:
     """libvirt's typed parameters of a migration, by their VIR_MIGRATE_PARAM_* names.
 
     disks: target names (``vda``) of the disks to copy; zeroes: of those, see discarding.
+    destination: see tls_destination.
     """
     found = {
         "BANDWIDTH": options.max_bandwidth or configured.bandwidth,
@@ -85,5 +108,6 @@ def parameters(
         "MIGRATE_DISKS_DETECT_ZEROES": list(zeroes),
         "DISKS_PORT": configured.disks_port,
         "URI": where.uri(configured.address),
+        "TLS_DESTINATION": destination,
     }
     return {name: value for name, value in found.items() if value not in (None, [])}

@@ -1,5 +1,6 @@
 import pytest
 
+from saltvirt.answers.migration import Certificate
 from saltvirt.errors import InvalidInput
 from saltvirt.migration import flags, options, transport
 from saltvirt.migration.options import MigrationSettings
@@ -36,6 +37,33 @@ def test_salts_arguments_reach_libvirt():
         "AUTO_CONVERGE_INCREMENT": 10, "MIGRATE_DISKS": ["vda"], "DISKS_PORT": 49999,
         "URI": "tcp://10.0.0.2",
     }  # fmt: skip
+
+
+ISSUED = {"target": {"qemu-server": Certificate("kvm-02", "/etc/pki/qemu/server-cert.pem", "2030")}}
+
+
+@pytest.mark.parametrize(
+    ("target", "certificates", "name"),
+    [
+        ("hv2", {}, "hv2"),
+        ("hv2", ISSUED, "kvm-02"),
+        ("qemu+tls://10.9.0.2/system", ISSUED, "kvm-02"),
+        ("qemu+tls://[fd00::2]/system", {}, "fd00::2"),
+        ("qemu+ssh://root@10.9.0.2/system", {}, "hv2.example.com"),
+        ("qemu+tcp://hv2/system", ISSUED, None),
+    ],
+)
+def test_qemu_checks_the_certificate_of_the_targets_id(target, certificates, name):
+    to = transport.parse(target)
+    found = flags.tls_destination(to, "hv2.example.com", certificates)
+    assert found == name
+    configured = MigrationSettings(address="10.9.0.2")
+    given = flags.parameters(options.parse({}), [], configured, destination=found)
+    assert given.get("TLS_DESTINATION") == name
+
+
+def test_a_tunnel_has_no_certificate_of_qemu():
+    assert flags.tls_destination(transport.parse("hv2", tunnelled=True), "hv2", ISSUED) is None
 
 
 @pytest.mark.parametrize(

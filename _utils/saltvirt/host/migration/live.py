@@ -27,7 +27,10 @@ from saltvirt.migration.policy import (
 
 LOOK_S = 0.5
 # what a binding that was built with an older libvirt does not name, but passes on
-_NEWER = {"MIGRATE_DISKS_DETECT_ZEROES": "migrate_disks_detect_zeroes"}
+_NEWER = {
+    "MIGRATE_DISKS_DETECT_ZEROES": "migrate_disks_detect_zeroes",
+    "TLS_DESTINATION": "tls.destination",
+}
 # libvirt's and QEMU's words for a data connection that cannot be made
 _QEMUS_PORT = re.compile(r"connect.*:49\d\d\d\b")
 

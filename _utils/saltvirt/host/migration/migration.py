@@ -160,7 +160,15 @@ class Migration:
                     proven=storage.proven(self.plans),
                 )
             ),
-            parameters=flags.parameters(options, disks, configured, zeroes),
+            parameters=flags.parameters(
+                options,
+                disks,
+                configured,
+                zeroes,
+                flags.tls_destination(
+                    self.job.transport, self.host.hostname, self.job.certificates
+                ),
+            ),
             policy=policy.limits(size, configured, "safe" if self.not_live else options.policy),
             max_downtime=options.max_downtime,
             pausing=self._pausing,

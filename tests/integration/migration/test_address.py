@@ -1,0 +1,41 @@
+"""The sample of docs/migration.md as it stands, but for the network, which is the lab's."""
+
+import pytest
+import yaml
+
+from tests.functional.test_samples import samples
+
+pytestmark = pytest.mark.lab
+
+CONF = "/etc/salt/minion.d/migration.conf"
+NETWORK = "10.77.0.0/24"
+
+
+@pytest.fixture
+def configured(cloud):
+    sample = samples("migration.md")[0]
+    assert sample["virt"]["migration"]["address"] != NETWORK
+    sample["virt"]["migration"]["address"] = NETWORK
+    for host in cloud.hosts:
+        cloud.exec(host, f"cat > {CONF}", input=yaml.safe_dump(sample))
+    cloud.restart_minion(*cloud.hosts)
+    yield cloud
+    for host in cloud.hosts:
+        cloud.exec(host, ["rm", CONF])
+    cloud.restart_minion(*cloud.hosts)
+
+
+@pytest.mark.slow
+def test_the_documented_settings_move_guests_with_their_disks_two_at_once(configured, guests):
+    cloud = configured
+    made = [guests(f"addr{i}").define("hv1").fill("hv1", 5) for i in (1, 2)]
+    for guest in made:
+        guest.start("hv1")
+    done = cloud.run("virt.evacuate", "hv1", timeout=900)
+    assert done.rc == 0, done.stdout
+    for guest in made:
+        guest.is_whole_on("hv2")
+    one = made[0]
+    done = cloud.run("virt.restore", "hv1", timeout=900)
+    assert done.rc == 0, done.stdout
+    one.is_whole_on("hv1")
