@@ -29,16 +29,20 @@ class Host:
 
     steps: seconds after which it makes a step of its work; forged: after which somebody else fires
     an event of one; lost: its return reaches no bus; tells: what it says of its last step instead;
-    old: its modules do not know the question.
+    old: its modules do not know the question. away: (from, until), seconds in which it has no
+    connection.
     """
 
     def __init__(
         self, after_s=0.1, says=True, steps=(), lost=False, within_s=0, forged=(), tells=None,
-        old=False,
+        old=False, away=(0, 0),
     ):  # fmt: skip
         self.after_s, self.says, self.steps, self.lost = after_s, says, steps, lost
         self.within_s, self.forged, self.tells, self.old = within_s, forged, tells, old
-        self.began = 0.0
+        self.began, self.away = 0.0, away
+
+    def is_away(self, now):
+        return self.away[0] <= now < self.away[1]
 
     def working(self, now):
         """What it says of its job."""
@@ -79,6 +83,8 @@ class Bus:
             if fun == "test.ping":
                 self._returns(0.1, jid, name, True)
             elif fun == client.WORKING:
+                if host.is_away(self.t):
+                    continue
                 if host.old:
                     self._returns(0.1, jid, name, f"'{fun}' is not available.", 1)
                 elif host.says:
@@ -124,10 +130,15 @@ def cloud(monkeypatch):
 
     def make(seen=None, all_known=False, **hosts):
         there = set(hosts) if seen is None else set(seen)
-        monkeypatch.setattr(target, "connected", lambda opts, ids=None: there & set(ids or hosts))
+        bus = Bus(hosts)
+
+        def connected(_opts, ids=None):
+            away = {name for name, host in hosts.items() if host and host.is_away(bus.t)}
+            return (there & set(ids or hosts)) - away
+
+        monkeypatch.setattr(target, "connected", connected)
         monkeypatch.setattr(peers, "all_known", lambda opts: all_known)
         monkeypatch.setattr(client.Fleet, "proven", lambda self, host, jid, fun, event: event)
-        bus = Bus(hosts)
         fleet = client.Fleet(OPTS, now=bus.now)
         fleet._client, fleet.bus = bus, bus
         return fleet
@@ -429,6 +440,27 @@ def test_a_master_that_takes_no_job_is_said(cloud, kind):
     fleet.bus.pub = refuse
     with pytest.raises(errors.ConnectionFailed, match="the Salt master does not answer: no answer"):
         ask(fleet)
+
+
+@pytest.mark.parametrize("away_s", [8, 60])
+def test_a_host_whose_connection_breaks_during_a_long_job_is_waited_for(cloud, away_s):
+    """Its minion is restarted, or the line is cut; the job goes on, and it is asked again."""
+    host = Host(after_s=1800, away=(300, 300 + away_s), steps=range(1, 1800, 10))
+    kind, took_s = ask(cloud(hv1=host), "virt.x", long=True)["hv1"]
+    assert kind is None
+    assert took_s >= 1800
+
+
+def test_a_host_whose_connection_does_not_come_back_is_lost_in_time(cloud):
+    host = Host(after_s=None, away=(300, 99999), steps=range(1, 1800, 10))
+    kind, took_s = ask(cloud(hv1=host), "virt.x", long=True)["hv1"]
+    assert kind == answer.SILENT
+    assert 300 + client.SILENT_S - 10 < took_s < 300 + client.SILENT_S + 30
+
+
+def test_a_patient_question_ends_with_the_connection(cloud):
+    host = Host(after_s=None, away=(2, 99999))
+    assert ask(cloud(hv1=host), patient=True)["hv1"][1] < 15
 
 
 def test_a_job_that_ended_without_a_return_is_lost_but_not_at_once(cloud):

@@ -47,8 +47,8 @@ GONE_S = 60
 HUNG_S = 2
 # a silent host is asked whether it still works at the job; it answers within this or is lost
 PROBE_S = 5
-# but a busy host is slow to say so: with a long job, and while it has its connection, it is lost
-# only when there was no sign of it for so long
+# but a busy host is slow to say so, and a minion that was restarted, or cut off, comes back: with
+# a long job a host is lost only when there was no sign of it for so long
 SILENT_S = 90
 # of a job that its host has ended, the return is looked for where the master writes it down after
 # so long; and it is lost after so long
@@ -324,7 +324,7 @@ class _Patience:
 
     @property
     def silent_s(self) -> float:
-        """How long a host with a connection may be too busy to say that it works."""
+        """How long a host may give no sign that it works."""
         if self.long:
             return SILENT_S
         return self.whole_s if self.patient else 0
@@ -503,7 +503,7 @@ class _Job:
             tell()
         late = waited_s > patience.timeout_s
         if self.waiting and (late or self.unproven & self.waiting):
-            probe = self._ask_the_silent(patience.silent_s, late)
+            probe = self._ask_the_silent(patience, late)
             nobodys = self.unproven & probe.nobodys() & self.waiting
             yield from self._end(nobodys, answer.unproven)
         if self.waiting and late and self.probe:
@@ -527,12 +527,12 @@ class _Job:
     def _any_quiet(self) -> bool:
         return any(self.now() - self.moved[host] > self.quiet_s for host in self.waiting)
 
-    def _ask_the_silent(self, silent_s: float, late: bool) -> _Probe:
+    def _ask_the_silent(self, patience: _Patience, late: bool) -> _Probe:
         """late: the time-out is over, and who does not answer this question is given up."""
         if self.probe is None or late > self.late:
             if self.probe:
                 self.probe.end()
-            self.probe, self.late = _Probe(self, silent_s), late
+            self.probe, self.late = _Probe(self, patience.silent_s, patience.long), late
         self.probe.listen()
         return self.probe
 
@@ -587,9 +587,9 @@ class _Job:
 class _Probe:
     """WORKING to the silent: who is at the job is alive, who says "not here" is done."""
 
-    def __init__(self, job: _Job, silent_s: float) -> None:
+    def __init__(self, job: _Job, silent_s: float, long: bool) -> None:
         self.job = job
-        self.silent_s = silent_s
+        self.silent_s, self.long = silent_s, long
         self.fun = WORKING if job.signed else GUEST_WORKING
         self.seen: dict[str, float] = {}
         self.finished: dict[str, float] = {}
@@ -661,7 +661,8 @@ class _Probe:
         """Those of the silent that are not waited for any more."""
         if not self.silent_s or not silent:
             return silent
-        # a connection that the master saw, and that is gone, says that there is nobody to wait for
-        left = (silent & self.job.seen) - self.job.fleet.seen(silent)
+        # where no long job goes on without it, a connection that the master saw, and that is gone,
+        # says that there is nobody to wait for
+        left = set() if self.long else (silent & self.job.seen) - self.job.fleet.seen(silent)
         now, started = self.job.now(), self.job.started
         return left | {h for h in silent if now - self.seen.get(h, started) > self.silent_s}
