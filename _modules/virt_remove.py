@@ -74,8 +74,9 @@ def purge(vm_, dirs=False, removables=False, disks="own", test=False, unused=(),
     the cache and a block device outside of libvirt's pools are never deleted. Nor is what other
     hosts may have, too, as on NFS: ``salt-run virt.purge`` asks them. Where it cannot be proven
     that nobody else uses a disk, it stays. Saved memory, snapshots, NVRAM and TPM state go with
-    the guest, but NVRAM and TPM state that other hosts may have. After a failure it can be called
-    again.
+    the guest, except NVRAM and TPM state that other hosts may have, or that are not in the place
+    that libvirt chooses for this guest: a definition may name the distribution's own template.
+    After a failure it can be called again.
 
     :param vm_: name of the domain
     :param dirs: also remove the folders below ``virt:images`` that are empty afterwards.
@@ -114,7 +115,8 @@ def purge(vm_, dirs=False, removables=False, disks="own", test=False, unused=(),
                 conn, lookup.lookup(conn, vm_), admission_config.cache_dir, disks, unused
             )
             places, unsure = shared.as_data(todo.shared), tuple(todo.unsure)
-            return RemovalPlan(tuple(todo.delete), todo.keep, places, unsure).to_answer()
+            delete = (*todo.delete, *todo.variables)
+            return RemovalPlan(delete, todo.keep, places, unsure).to_answer()
         purging.not_at_work(lookup.lookup(conn, vm_))  # said at once
         with admission_config.guest("virt.purge", vm_):
             done = purging.purge(

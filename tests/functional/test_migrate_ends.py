@@ -12,6 +12,7 @@ from saltvirt import errors
 from saltvirt.host.migration import (
     confirm,
     departed,
+    migration,
     move_journal,
     offline,
     prepare,
@@ -21,7 +22,7 @@ from saltvirt.host.migration import (
     target_leftovers,
     unreachable_target,
 )
-from saltvirt.host.storage import shared
+from saltvirt.host.storage import files, shared
 from saltvirt.migration.facts import GuestReport, MachineReport, TargetReport
 from saltvirt.migration.journal import BEGUN, MOVED, MOVING, JournalEntry
 from tests.functional.conftest import EMPTY
@@ -228,6 +229,18 @@ def test_variables_that_both_hosts_share_are_not_copied_onto_themselves(tmp_path
     about = GuestReport("web1", "u", "hv1", False, "shutdown", nvram=str(store))
     offline.copy(target, about, [], about.nvram if own else None)
     assert target.copies == ([str(store)] if own else [])
+
+
+def test_only_the_guests_own_variables_are_left_for_deletion_after_a_move(tmp_path, monkeypatch):
+    """A definition may name the template of the distribution."""
+    monkeypatch.setattr(files, "_VARIABLES", str(tmp_path))
+    move = object.__new__(migration.Migration)
+    move.plans, move.host = [], TargetReport("hv2")
+    for name, left in (("web1_VARS.fd", True), ("OVMF_VARS_4M.fd", False)):
+        path = str(tmp_path / name)
+        move.report = GuestReport("web1", "u", "hv1", False, "shutdown", nvram=path)
+        assert move._own_variables() == path
+        assert move._left() == ([path] if left else [])
 
 
 def test_a_full_disk_is_one_line(tmp_path, monkeypatch):

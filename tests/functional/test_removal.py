@@ -9,7 +9,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.domain import removal
+from saltvirt.host.domain import purge, removal
 from saltvirt.host.migration import facts
 from saltvirt.host.storage import files, references, usage
 from tests.functional import embedded
@@ -100,14 +100,52 @@ def test_a_domain_that_is_still_listed_is_not_gone(place):  # noqa: F811
         removal.undefine(place.conn, Asked(place.guest(), gone=False))
 
 
+@pytest.fixture(autouse=True)
+def own_folder(request, monkeypatch):
+    """The folder in which libvirt keeps the variables of this host's guests."""
+    if "place" in request.fixturenames:
+        folder = request.getfixturevalue("place").root
+        monkeypatch.setattr(files, "_VARIABLES", str(folder))
+
+
 def said(place, dom):  # noqa: F811
     with removal.variables(place.conn, dom) as what:
         return what
 
 
 @pytest.mark.parametrize("os", [OLD, NEW], ids=["as text", "as a source"])
+@pytest.mark.parametrize("path", ["OVMF_VARS_4M.fd", "web2_VARS.fd", "elsewhere/web1_VARS.fd"])
+def test_variables_that_are_not_proven_to_be_the_guests_own_stay(place, path, os):  # noqa: F811
+    """A definition may name the template of the distribution, without which no guest with UEFI can
+    be made, or the variables of a guest that is not defined at present."""
+    (place.root / "elsewhere").mkdir()
+    file = create(place.root / path)
+    dom = Asked(place.guest(os=os.format(file)))
+    plan = purge.plan(place.conn, dom.dom)
+    why = f"firmware variables in a file that is not proven to belong to {dom.name()}"
+    assert (plan.variables, plan.keep) == ([], {str(file): why})
+    assert removal.undefine(place.conn, dom, everything=True)
+    assert dom.flags[0] & flags(GOES, KEEP) == flags(KEEP)
+
+
+def test_a_link_to_a_template_is_not_the_guests_own_file(place):  # noqa: F811
+    template = create(place.root / "template.fd")
+    link = place.root / "web1_VARS.fd"
+    link.symlink_to(template)
+    assert said(place, place.guest(os=OLD.format(link))) == KEEP
+
+
+def test_a_purge_names_the_variables_that_go(place):  # noqa: F811
+    own = create(place.root / "web1_VARS.fd")
+    dom = place.guest(os=OLD.format(own))
+    for disks in (purge.OWN, purge.NONE):
+        plan = purge.plan(place.conn, dom, disks=disks)
+        assert (plan.variables, plan.keep) == ([str(own)], {})
+
+
+@pytest.mark.parametrize("os", [OLD, NEW], ids=["as text", "as a source"])
 def test_the_variables_of_one_guest_go_with_it(place, os):  # noqa: F811
-    own, others = create(place.root / "own.fd"), create(place.root / "others.fd")
+    own, others = create(place.root / "web1_VARS.fd"), create(place.root / "web2_VARS.fd")
     dom = place.guest(os=os.format(own))
     assert said(place, dom) == GOES
     place.guest(os=os.format(others), name="web2")
@@ -135,7 +173,7 @@ def test_variables_that_no_definition_names_stay_where_other_hosts_have_them(
 @pytest.mark.parametrize("by", ["its name", "an image on it"])
 def test_of_two_files_of_variables_neither_goes_while_one_is_used(place, by):  # noqa: F811
     """The running definition names one, the one of the next start another."""
-    first, second = create(place.root / "first.fd"), create(place.root / "second.fd")
+    first, second = create(place.root / "web1_VARS.fd"), create(place.root / "web1_VARS.qcow2")
     dom = place.guest(os=OLD.format(first))
     dom.create()
     own = f"<uuid>{dom.UUIDString()}</uuid>"
@@ -172,7 +210,7 @@ def test_where_no_file_is_named_only_a_device_stays(place, os, what):  # noqa: F
 
 
 def test_what_cannot_be_known_keeps_only_what_is_there(place):  # noqa: F811
-    own = create(place.root / "own.fd")
+    own = create(place.root / "web1_VARS.fd")
     place.guest(disk(place.root / "other" / "gone" / "x.qcow2"), name="web2")
     assert said(place, place.guest(os=OLD.format(own))) == KEEP
     assert said(place, place.guest(name="web3")) == GOES
@@ -180,7 +218,7 @@ def test_what_cannot_be_known_keeps_only_what_is_there(place):  # noqa: F811
 
 def test_a_pool_that_is_not_started_keeps_no_variables(place):  # noqa: F811
     """No image is based on them that no guest names."""
-    own = create(place.root / "own.fd")
+    own = create(place.root / "web1_VARS.fd")
     place.pool("away", place.root / "away", kind="netfs")
     assert said(place, place.guest(os=OLD.format(own))) == GOES
 
@@ -245,7 +283,7 @@ def test_the_state_of_a_tpm_goes_with_all_else_where_no_other_host_has_it(
     monkeypatch.setattr(usage, "texts", lambda dom: [text])
     monkeypatch.setattr(usage, "others_may_have", lambda conn, one: one == path and "nfs4")
     removal.undefine(place.conn, dom, everything=everything)
-    kept = "KEEP_TPM" if shared or not everything else "TPM"
+    kept = "KEEP_TPM" if shared or source or not everything else "TPM"
     assert dom.flags[0] & flags("TPM", "KEEP_TPM") == flags(kept)
 
 

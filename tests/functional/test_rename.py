@@ -192,6 +192,12 @@ VARIABLES = ["<nvram template='/t'>{}</nvram>",
              "<nvram template='/t' type='file'><source file='{}'/></nvram>"]  # fmt: skip
 
 
+@pytest.fixture
+def own_folder(tmp_path, monkeypatch):
+    """The folder in which libvirt keeps the variables of this host's guests."""
+    monkeypatch.setattr(files, "_VARIABLES", str(tmp_path))
+
+
 def with_variables(host, name, path, how=VARIABLES[0]):  # noqa: F811
     """Gives a guest firmware whose variables are in that file."""
     os_ = "<loader readonly='yes' type='pflash'>/x</loader>" + how.format(path)
@@ -199,6 +205,7 @@ def with_variables(host, name, path, how=VARIABLES[0]):  # noqa: F811
     host.conn.defineXML(xml.replace("<boot dev", f"{os_}<boot dev", 1))
 
 
+@pytest.mark.usefixtures("own_folder")
 @pytest.mark.parametrize("there", [True, False])
 @pytest.mark.parametrize("how", VARIABLES)
 def test_the_variables_of_its_firmware_are_renamed_with_their_guest(web1, tmp_path, how, there):
@@ -227,6 +234,7 @@ def test_variables_that_only_a_running_guest_names_are_renamed_too(web1, tmp_pat
     assert "_VARS" not in web1.conn.lookupByName("web2").XMLDesc()
 
 
+@pytest.mark.usefixtures("own_folder")
 def test_variables_are_in_the_way_as_a_disk_is_and_go_back_when_it_fails(web1, tmp_path):
     old, new = tmp_path / "web1_VARS.fd", tmp_path / "web2_VARS.fd"
     with_variables(web1, "web1", old)
@@ -241,6 +249,7 @@ def test_variables_are_in_the_way_as_a_disk_is_and_go_back_when_it_fails(web1, t
     assert str(old) in web1.conn.lookupByName("web1").XMLDesc()
 
 
+@pytest.mark.usefixtures("own_folder")
 @pytest.mark.parametrize("whose", ["an operator's name for it", "other hosts may have it"])
 def test_variables_that_keep_their_name(web1, tmp_path, whose, monkeypatch):
     shared = whose == "other hosts may have it"
@@ -253,6 +262,16 @@ def test_variables_that_keep_their_name(web1, tmp_path, whose, monkeypatch):
     assert made.get("kept", {}).get(str(path)) == (f"{whose} (nfs4)" if shared else None)
     assert str(path) in web1.conn.lookupByName("web2").XMLDesc()
     assert path.exists()
+
+
+def test_a_template_called_like_the_guest_keeps_its_name(web1, tmp_path):
+    """Every guest of the host needs it by that name."""
+    path = tmp_path / "web1_VARS.fd"
+    path.write_bytes(b"of the distribution")
+    with_variables(web1, "web1", path)
+    web1.modules["virt.rename"]("web1", "web2")
+    assert f"{path}" in web1.conn.lookupByName("web2").XMLDesc()
+    assert path.read_bytes() == b"of the distribution"
 
 
 def test_no_guest_is_made_on_the_variables_of_another(web1, tmp_path, monkeypatch):

@@ -387,8 +387,9 @@ def test_a_pool_goes_in_portions_with_what_stands_on_them(place, monkeypatch):  
     assert pool.listVolumes() == []
 
 
-def test_firmware_variables_that_somebody_opens_stay(place):  # noqa: F811
-    nvram = create(place.root / "web1.fd")
+def test_firmware_variables_that_somebody_opens_stay(place, monkeypatch):  # noqa: F811
+    nvram = create(place.root / "web1_VARS.fd")
+    monkeypatch.setattr(removal.files, "_VARIABLES", str(place.root))
     text = f"<loader type='pflash' readonly='yes'>{place.base}</loader><nvram>{nvram}</nvram>"
     dom = place.guest(os=text)
     with removal.variables(place.conn, dom) as what:

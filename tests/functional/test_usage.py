@@ -583,7 +583,9 @@ def test_a_pools_folder_that_is_a_link_stays(place):
 
 @pytest.mark.parametrize("nvram", ["used", "shared", "mine"])
 def test_the_variables_of_firmware_go_only_when_they_are_proven_unused(place, monkeypatch, nvram):
-    os_ = f"<loader type='pflash'>/x</loader><nvram>{place.base}</nvram>"
+    path = create(place.root / "old_VARS.fd")
+    monkeypatch.setattr(removal.files, "_VARIABLES", str(place.root))
+    os_ = f"<loader type='pflash'>/x</loader><nvram>{path}</nvram>"
     dom = place.guest(os=os_, name="old")
     if nvram == "used":
         place.guest(os=os_)

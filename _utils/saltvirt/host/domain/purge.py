@@ -33,12 +33,14 @@ NOT_MADE = "not made for this guest"
 class PurgePlan:
     """What a purge deletes (real paths), and what it leaves, with the reason. shared: identities
     of what it would delete if it were known that no other host uses it. unsure: the guest's own
-    disks that stay."""
+    disks that stay. variables: files of firmware variables, which libvirt deletes with the
+    definition."""
 
     delete: list[str] = field(default_factory=list)
     keep: dict[str, str] = field(default_factory=dict)
     shared: dict[str, FileIdentity] = field(default_factory=dict)
     unsure: list[str] = field(default_factory=list)
+    variables: list[str] = field(default_factory=list)
 
 
 def own_disks(
@@ -113,8 +115,10 @@ def plan(
         else:
             above = itertools.takewhile(lambda one: one not in made, chain)
             found.update(dict.fromkeys(above))
+    variables, kept = removal.variables_plan(conn, dom)
     if disks == NONE:
-        return PurgePlan(keep={path: reason or "not asked for" for path, reason in found.items()})
+        keep = {path: reason or "not asked for" for path, reason in found.items()}
+        return PurgePlan(keep=keep | kept, variables=variables)
     used = usage.read(conn, dom.UUIDString(), below=_images(cache_dir), beside=found)
     cache = files.real(cache_dir) + os.sep if cache_dir else None
     for path in found:
@@ -123,7 +127,7 @@ def plan(
     own = {path for path, reason in found.items() if reason is None}
     delete, keep, shared = usage.decide(conn, found, used, map(files.real, unused))
     keep |= {path: why for path, why in _before(conn, dom).items() if path not in found}
-    return PurgePlan(delete, keep, shared, sorted(own - set(delete)))
+    return PurgePlan(delete, keep | kept, shared, sorted(own - set(delete)), variables)
 
 
 def _before(conn: libvirt.virConnect, dom: libvirt.virDomain) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from xml.etree import ElementTree
 
 from saltvirt import errors
@@ -14,6 +14,8 @@ from saltvirt.host.storage import files, usage
 
 # an older daemon or another driver refuses flags that it does not know
 _FLAGS_UNKNOWN = ("VIR_ERR_INVALID_ARG", "VIR_ERR_NO_SUPPORT", "VIR_ERR_OPERATION_UNSUPPORTED")
+
+NOT_PROVEN = "firmware variables in a file that is not proven to belong to"
 
 # where libvirt keeps the state of an emulated TPM, in a folder of the guest's UUID
 _TPM_STATE = "/var/lib/libvirt/swtpm"
@@ -26,25 +28,59 @@ def _flags(*names: str) -> int:
 @contextlib.contextmanager
 def variables(conn: libvirt.virConnect, dom: libvirt.virDomain) -> Iterator[str]:
     """For the block, what to do with the file of the firmware's variables: NVRAM (it goes), or
-    KEEP_NVRAM where it is not proven that nobody else uses it."""
+    KEEP_NVRAM where it is not proven that it is the guest's own and that nobody else uses it."""
+    with usage.closed(conn, _variables(dom)) as held:
+        why = _kept(conn, dom, held)
+        yield "KEEP_NVRAM" if any(why.values()) else "NVRAM"
+
+
+def variables_plan(
+    conn: libvirt.virConnect, dom: libvirt.virDomain
+) -> tuple[list[str], dict[str, str]]:
+    """(the files of firmware variables that go with the definition, path of each that stays to the
+    reason). Changes nothing."""
+    why = _kept(conn, dom, dict.fromkeys(_variables(dom)))
+    found = {path: words for path, words in why.items() if words}
+    if not found:
+        return sorted(why), {}
+    beside = f"{', '.join(sorted(found))} stays"
+    return [], {path: words or beside for path, words in why.items() if path}
+
+
+def _variables(dom: libvirt.virDomain) -> list[str]:
+    """Where the definitions of a guest have its firmware variables; "" for what is no file."""
     trees = [ElementTree.fromstring(text) for text in usage.texts(dom)]
     places = {files.variables_of(tree) for tree in trees}
-    paths = [path for path in places if path is not None]
-    with usage.closed(conn, paths) as held:
-        used = usage.read(conn, dom.UUIDString(), images=False) if paths else usage.Usage()
-        sure = not any(
-            held[path] or used.why(usage.keys_of(conn, path)) or usage.others_may_have(conn, path)
-            for path in paths
-            if usage.is_there(conn, path)
+    return sorted(path for path in places if path is not None)
+
+
+def _kept(
+    conn: libvirt.virConnect, dom: libvirt.virDomain, held: Mapping[str, str | None]
+) -> dict[str, str | None]:
+    """Path of each file of firmware variables that exists to the reason to keep it, or None. held:
+    as of usage.closed."""
+    found = {path: why for path, why in held.items() if usage.is_there(conn, path)}
+    if not found:
+        return {}
+    used = usage.read(conn, dom.UUIDString(), images=False)
+    for path, why in found.items():
+        shared = usage.others_may_have(conn, path)
+        foreign = not files.are_own_variables(path, dom.name())
+        found[path] = (
+            why
+            or used.why(usage.keys_of(conn, path))
+            or (f"other hosts may have it ({shared})" if shared else None)
+            or (f"{NOT_PROVEN} {dom.name()}" if foreign else None)
         )
-        yield "NVRAM" if sure else "KEEP_NVRAM"
+    return found
 
 
 def tpm(conn: libvirt.virConnect, dom: libvirt.virDomain) -> str | None:
     """What to do with the state of an emulated TPM: TPM (it goes), or KEEP_TPM where other hosts
-    may have it, and of a guest that was never whole: what is there is of an earlier one of its
-    UUID, which a backup was to bring back. None without one. libvirt takes it away with the
-    definition unless it is told."""
+    may have it, where the definition names another folder than libvirt's own for the guest (libvirt
+    deletes all that is in it), and of a guest that was never whole: what is there is of an earlier
+    one of its UUID, which a backup was to bring back. None without one. libvirt takes it away with
+    the definition unless it is told."""
     trees = [ElementTree.fromstring(text) for text in usage.texts(dom)]
     backends = [one for t in trees for one in t.iterfind("devices/tpm/backend[@type='emulator']")]
     if not backends:
@@ -54,7 +90,8 @@ def tpm(conn: libvirt.virConnect, dom: libvirt.virDomain) -> str | None:
     places = {own if source is None else source.get("path", own) for source in sources}
     never_whole = any(metadata.of_tree(tree).creating for tree in trees)
     shared = any(usage.others_may_have(conn, path) for path in places)
-    return "KEEP_TPM" if shared or never_whole else "TPM"
+    foreign = {files.real(path) for path in places} != {files.real(own)}
+    return "KEEP_TPM" if shared or never_whole or foreign else "TPM"
 
 
 def _attempts(everything: bool, nvram: str, state: str | None) -> list[int]:

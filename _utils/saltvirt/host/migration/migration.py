@@ -24,7 +24,7 @@ from saltvirt.host.migration import (
     remote_storage,
     reservations,
 )
-from saltvirt.host.storage import unchanged_disks
+from saltvirt.host.storage import files, unchanged_disks
 from saltvirt.migration import flags, policy, reservation, storage
 from saltvirt.migration.checks import CheckedMigration
 from saltvirt.migration.facts import GuestReport, TargetReport
@@ -131,10 +131,11 @@ class Migration:
         self._write(pause=step)
 
     def _left(self) -> list[str]:
-        """The files that stay here when the guest is gone."""
+        """The files of the guest that stay here when the guest is gone."""
         variables = self._own_variables()
         found = [path for plan in self.plans for path in plan.left]
-        return [*found, variables] if variables else found
+        own = variables and files.are_own_variables(variables, self.report.name)
+        return [*found, variables] if variables and own else found
 
     def _own_variables(self) -> str | None:
         """The file of the firmware's variables, where the hosts do not share it."""

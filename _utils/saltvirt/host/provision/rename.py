@@ -101,8 +101,8 @@ class Rename:
         """The FileMove of the firmware's variables, for which libvirt has chosen the guest's name,
         and would choose it for the next guest of that name; None where they keep theirs."""
         path = files.variables_of(ElementTree.fromstring(self.before)) or ""
-        its = os.path.basename(path).startswith(f"{self.old}_VARS.")
-        return self._to_new_name(path) if its else None
+        own = files.are_own_variables(path, self.old)
+        return self._to_new_name(path) if own else None
 
     def _to_new_name(self, path: str, pool: str | None = None) -> FileMove | None:
         """The FileMove of a file that has the guest's name; None where somebody else may need it by

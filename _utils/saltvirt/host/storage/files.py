@@ -69,6 +69,13 @@ def variables_of(root: ElementTree.Element) -> str | None:
     return None
 
 
+def are_own_variables(path: str, guest: str) -> bool:
+    """Whether a file of firmware variables belongs to this guest: libvirt has named it after the
+    guest, in its own folder. Any other file may be the template of all guests of the host."""
+    folder, name = os.path.split(real(path))
+    return folder == real(_VARIABLES) and name.startswith(f"{guest}_VARS.")
+
+
 def named(conn: libvirt.virConnect, tree: ElementTree.Element) -> Iterator[tuple[str, str | None]]:
     """(path, declared format or None) of every local path that a domain's XML names as storage,
     firmware files included. A disk in a pool is there by the path of its volume."""
