@@ -174,7 +174,7 @@ def test_the_schedule_of_backups_is_what_its_manual_says(render):
 
 
 def test_the_schedule_of_backups_says_what_is_in_pillar(render):
-    due = {"seconds": 600, "guests": "web*", "hours": 12, "to": "vault", "said": False}
+    due = {"seconds": 600, "guests": "web*", "hours": 12, "to": "vault"}
     plan = _schedule(render(BACKUPS, {}, {"virt_backups": {"due": due, "prune": False}}))
     assert set(plan) == {"virt_backup_due", "virt_backup_verify", "virt_backup_instant"}
     one = plan["virt_backup_due"]
@@ -182,6 +182,15 @@ def test_the_schedule_of_backups_says_what_is_in_pillar(render):
     wrong = render(BACKUPS, {}, {"virt_backups": {"purge": {}}})
     (said,) = wrong["virt_backups_schedule"]["test.fail_without_changes"]
     assert "unknown purge" in said["name"] and "virt_backups_master" not in wrong
+
+
+def test_the_schedule_that_the_manual_prints_backs_up_the_guests_that_it_names(render):
+    manual = (HERE / "docs/backups.md").read_text()
+    printed = yaml.safe_load(re.search(r"`(virt_backups: \{due: .*?\}\})`", manual)[1])
+    due = _schedule(render(BACKUPS, {}, printed))["virt_backup_due"]
+    assert due["kwargs"] == {"guests": "web*", "hours": 24, "to": "vault"}
+    both = {"virt_backups": {"due": {"guests": "web*", "said": True}}}
+    assert _schedule(render(BACKUPS, {}, both))["virt_backup_due"]["kwargs"]["said"] is True
 
 
 def test_the_page_is_configured_as_its_manual_says(render):

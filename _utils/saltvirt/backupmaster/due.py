@@ -51,9 +51,13 @@ class DueRequest:
         count = min(units.parse_count(at_once, "at_once"), _MOST_AT_ONCE)
         return cls(tuple(several), seconds, to, count, said)
 
+    def names(self, guest: facts.Guest) -> bool:
+        """Whether a guest has one of the names."""
+        return any(fnmatch.fnmatchcase(guest.name, pattern) for pattern in self.guests)
+
     def of(self, guest: facts.Guest) -> _Asked | None:
         """What is asked of a guest, which may say it itself; None where nothing is."""
-        if not any(fnmatch.fnmatchcase(guest.name, pattern) for pattern in self.guests):
+        if not self.names(guest):
             return None
         own = wish.of_text(guest.backup)
         if own is None:
@@ -154,9 +158,21 @@ class Due:
             Result(host, f"what guests {host} has is not known: {why}", complete=False)
             for host, why in sorted(unreachable.items())
         )
-        if not due and not young and not silent and not failed and not self.asked.said:
-            raise errors.NotFound(f"there is no guest {', '.join(self.asked.guests)}")
+        if not (due or young or silent or failed):
+            self._refuse_nobody(there)
         return due, young, (*failed, *silent)
+
+    def _refuse_nobody(self, there: Iterable[facts.Guest]) -> None:
+        """Raises NotFound: a schedule that backs up nobody is a mistake. Guests that ask for no
+        backup are none."""
+        names, meant = ", ".join(self.asked.guests), [*filter(self.asked.names, there)]
+        if not meant:
+            raise errors.NotFound(f"there is no guest {names}")
+        if all(wish.of_text(one.backup) is None for one in meant):
+            raise errors.NotFound(
+                f"none of the guests {names} says how it is to be backed up, and said=True asks "
+                "for those that do: set backup in virt_deploy, or leave said out"
+            )
 
     def _listed(self) -> tuple[dict[str, list[ListedBackup]], dict[str, errors.VirtError]]:
         """(each target's backups, why a target does not say). One that does not answer has none

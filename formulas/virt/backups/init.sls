@@ -2,7 +2,7 @@
     For the master's own minion; pillar virt_backups. #}
 {%- set given = salt["pillar.get"]("virt_backups", {}) or {} %}
 {%- set defaults = {
-  "due": {"seconds": 3600, "said": True},
+  "due": {"seconds": 3600},
   "prune": {"seconds": 86400},
   "verify": {"seconds": 86400, "days": 30},
   "instant": {"seconds": 600},
@@ -13,6 +13,10 @@
 {%-   set said = given.get(name, {}) %}
 {%-   if said is not sameas false %}
 {%-     set kwargs = dict(values, **(said or {})) %}
+{#-     without a pattern of names the guests that say themselves how they are to be backed up #}
+{%-     if name == "due" and "said" not in kwargs and "guests" not in kwargs %}
+{%-       do kwargs.update({"said": True}) %}
+{%-     endif %}
 {%-     set seconds = kwargs.pop("seconds") %}
 {%-     do schedule.update({"virt_backup_" ~ name: {"function": "virt.backup_" ~ name,
           "seconds": seconds | int, "maxrunning": 1, "kwargs": kwargs}}) %}

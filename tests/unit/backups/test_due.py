@@ -190,8 +190,19 @@ def test_where_only_who_says_so_is_backed_up_the_others_target_may_be_silent(clo
     del said["web3"]
     [web1] = cloud.due(said=True).check().parts
     assert (web1.about, web1.complete) == ("web1", True)
+
+
+def test_a_schedule_that_backs_up_nobody_is_an_error(cloud, said):
+    del said["web1"], said["web3"]
+    # web2 asks for no backup: that is what somebody has decided
+    assert cloud.due(said=True).check().parts == ()
+    del said["web2"]
+    for asked in ({"said": True}, {"said": True, "guests": "web*"}):
+        with pytest.raises(errors.NotFound, match="says how it is to be backed up"):
+            cloud.due(**asked).run()
     said.clear()
-    assert cloud.due(said=True).check().parts == (), "nobody says so: no mistake"
+    with pytest.raises(errors.NotFound, match=r"there is no guest \*"):
+        cloud.due(said=True).run()
 
 
 def test_where_nobody_can_be_backed_up_it_is_said_why_and_not_that_there_is_nobody(cloud, said):
