@@ -128,6 +128,19 @@ def test_one_that_cannot_be_read_back_now_is_named_and_hinders_no_other(chain, t
     assert second.trouble == f"somebody else is at work on {guest.target.folder.root}/{UUID}"
 
 
+def test_one_that_a_prune_removes_before_it_is_read_back_is_no_trouble(chain):
+    guest, made = chain
+
+    def prunes(_guest, ident, done, _total):
+        if ident == made[0]:
+            prune.guest(guest.target, UUID, Retention(last=1))
+
+    found = keep.read_back(guest.target, None, keep.ALL, None, WHEN, prunes).backups
+    assert [(one.ident, one.trouble, one.wrong) for one in found] == [
+        (one, None, None) for one in (made[0], made[3])
+    ]
+
+
 def test_what_stands_on_a_broken_one_is_not_good_but_not_itself_broken(chain):
     guest, made = chain
     data = bytearray(path(guest, made[1]).read_bytes())
@@ -266,6 +279,92 @@ def test_where_a_tool_was_killed_nothing_is_marked(chain, tmp_path, monkeypatch,
     assert guest.target.stock(UUID).good == made
 
 
+def failing(tmp_path, monkeypatch, name, script):
+    """A tool of QEMU's that fails as the script says, before it is what it is."""
+    tool, real = tmp_path / "bin" / name, shutil.which(name)
+    tool.parent.mkdir(exist_ok=True)
+    tool.write_text(f'#!/bin/sh\n{script}\nexec {real} "$@"\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tool.parent), prepend=os.pathsep)
+
+
+FAILS = '[ "$1" = {} ] && echo "Could not open: {}" >&2 && exit 1'
+FAILURES = {
+    "the storage": ("qemu-img", FAILS.format("check", "Input/output error")),
+    "the lock": ("qemu-img", FAILS.format("map", "Failed to get shared lock")),
+    "no words": ("qemu-img", '[ "$1" = map ] && exit 1'),
+    "a crash": ("qemu-nbd", "kill -SEGV $$"),
+    "a shutdown": ("qemu-nbd", "kill -TERM $$"),
+    "no memory": ("qemu-nbd", "ulimit -v 20000"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("why", FAILURES)
+def test_a_failure_of_a_tool_marks_nothing_and_a_prune_removes_nothing(
+    chain, tmp_path, monkeypatch, why
+):
+    guest, made = chain
+    with monkeypatch.context() as patched:
+        failing(tmp_path, patched, *FAILURES[why])
+        found = keep.read_back(guest.target, None, keep.ALL, None, WHEN, lambda *_: None).backups
+    # an overlay has all of it, a whole one no map
+    assert all(one.trouble for one in found[1:3]), found
+    assert not [one.wrong for one in found if one.wrong]
+    prune.guest(guest.target, UUID, Retention(last=4))
+    assert left(guest) == made == guest.target.stock(UUID).good
+
+
+def test_a_cluster_that_cannot_be_decompressed_is_damage(tmp_path):
+    """QEMU says no more of it than of storage that fails; the file can be read to its end."""
+    guest = Guest(tmp_path / "target")
+    guest.now[:] = b"t" * SIZE
+    made = guest.back_up(whole=True)
+    file, small = path(guest, made), tmp_path / "small.qcow2"
+    qemu_img("convert", "-c", "-O", "qcow2", str(file), str(small))
+    taken = guest.target.stock(UUID).backups[made].record
+    guest.target.remove(UUID, made)
+    with guest.target.making(UUID, made) as new:
+        shutil.copy(small, new.disk_path("vda"))
+        with new.pieces("vda") as digests:
+            for number in range(64):
+                digests.add(pieces.of(number * 65536, bytes(guest.now[:65536])))
+        new.finish(dataclasses.replace(taken, disks=(disk(made, None, digests.sha256),)), XML)
+    assert verified(guest, made).is_good
+    data = bytearray(file.read_bytes())
+    tail = len(bytes(data).rstrip(b"\0"))  # of the last cluster
+    data[tail - 40 : tail] = b"\xff" * 40
+    file.write_bytes(data)
+    assert list(verified(guest, made).broken) == ["vda"]
+
+
+def test_one_disk_that_cannot_be_read_hides_no_damage_of_another(chain, monkeypatch):
+    guest, made = chain
+    taken = guest.target.stock(UUID).backups[made[3]].record
+    vdb = dataclasses.replace(taken.disks[0], target="vdb")
+    both = guest.new_ident()
+    with guest.target.making(UUID, both) as new:
+        for target in ("vda", "vdb"):
+            shutil.copy(path(guest, made[3]), new.disk_path(target))
+            shutil.copy(path(guest, made[3], "vda.pieces"), f"{new.path}/{target}.pieces")
+        new.finish(dataclasses.replace(taken, disks=(*taken.disks, vdb)), XML)
+    _overwritten(path(guest, both, "vdb.qcow2"), 5 * 65536, b"\xff" * 65536)
+    compare, asked = verify._compare, []
+
+    def fails(of, *rest):
+        asked.append(of.paths[0])
+        if of.paths[0].endswith("vda.qcow2"):
+            raise OSError(5, "Input/output error")
+        return compare(of, *rest)
+
+    monkeypatch.setattr(verify, "_compare", fails)
+    with pytest.raises(reader.NotNow, match=r"^vda: .*Input/output error"):
+        verified(guest, both)
+    mark = guest.target.stock(UUID).backups[both].verified
+    assert list(mark.broken) == ["vdb"] and mark.disks == ()
+    # it is as old as what was known before: the next run of the schedule reads it again
+    assert keep._is_due(guest.target.stock(UUID).backups[both], 0.001, WHEN)
+
+
 def test_one_whose_reader_is_killed_in_the_middle_is_not_marked(chain, monkeypatch):
     guest, made = chain
     begun, read, begins = [], reader.Reader.read, reader._begun
@@ -291,13 +390,13 @@ def test_the_reader_reads_through_the_chain(chain):
         assert shown.size_bytes == SIZE
         assert shown.read(0, SIZE) == guest.images[made[2]]
         assert shown.read(3 * 65536 - 1, 2) == b"\0\1"
-        with pytest.raises(reader.Unreadable):
+        with pytest.raises(reader.NotNow):
             shown.read(SIZE, 1)
 
 
 def test_the_reader_reads_nothing_that_is_none(tmp_path):
     (tmp_path / "x.qcow2").write_bytes(b"no image")
-    wrong = pytest.raises(reader.Unreadable, match="not in qcow2 format")
+    wrong = pytest.raises(reader.NotNow, match="not in qcow2 format")
     with wrong, reader.shown(["-f", "qcow2", str(tmp_path / "x.qcow2")]):
         pass
 
@@ -317,6 +416,39 @@ def test_what_no_rule_keeps_goes_and_what_a_chain_needs_stays(chain, tmp_path):
     assert prune.guest(guest.target, UUID, Retention(last=1)) == shown
     assert left(guest) == [made[3]] == assert_whole(guest, tmp_path)
     assert not [one for one in guest.target.folder.names(UUID) if one.startswith((".new", ".gone"))]
+
+
+def test_what_was_found_broken_is_read_again_before_it_is_removed(chain, tmp_path, monkeypatch):
+    """The machine was short of something then: all of them count as good ones again."""
+    guest, made = chain
+    guest.back_up(whole=True)
+    for one in made[1:]:
+        guest.target.mark(UUID, one, Verified(WHEN, ("vda",), {"vda": "at 0: Invalid argument"}))
+    shown = prune.guest(guest.target, UUID, Retention(last=1), test=True)
+    assert [one.stays for one in shown] == [True, False, False, False, False]
+    assert len(left(guest)) == 5
+    prune.guest(guest.target, UUID, Retention(last=4))
+    assert len(left(guest)) == 5
+    # the newest of those was good all the time
+    newest = guest.back_up(whole=True)
+    guest.target.mark(UUID, newest, Verified(WHEN, ("vda",), {"vda": "Broken pipe"}))
+    prune.guest(guest.target, UUID, Retention(last=1))
+    assert newest in left(guest)
+    stock = guest.target.stock(UUID)
+    assert all(not one.verified.broken for one in stock if one.verified and one.ident != newest)
+
+
+def test_what_cannot_be_read_again_stays(chain, tmp_path, monkeypatch):
+    guest, made = chain
+    guest.target.mark(UUID, made[2], Verified(WHEN, ("vda",), {"vda": "at 0: Invalid argument"}))
+    with monkeypatch.context() as patched:
+        failing(tmp_path, patched, "qemu-nbd", "exit 1")
+        found = prune.guest(guest.target, UUID, Retention(last=1))
+    assert left(guest) == made
+    why = {one.ident: one.why for one in found}[made[2]]
+    assert why.startswith("it was found broken, and cannot be read again now: vda: qemu-nbd does")
+    prune.guest(guest.target, UUID, Retention(last=1))
+    assert left(guest) == [made[3]]
 
 
 def test_one_that_is_read_stays_with_what_it_needs(chain, tmp_path):

@@ -45,7 +45,7 @@ def greeting(flags, padding=b""):
     [b"SSH-2.0-OpenSSH_9.2p1 ", NEW[::-1] + b"\0\3", NEW + struct.pack(">H", 2)],
 )
 def test_what_is_no_server_of_today_is_said(said, data):
-    with pytest.raises(reader.Unreadable, match="qemu-nbd does not speak as it should"):
+    with pytest.raises(reader.NotNow, match="qemu-nbd does not speak as it should"):
         said(data)
 
 
@@ -71,18 +71,21 @@ def test_zeros_behind_the_greeting_are_passed_over(said, flags, padding, told):
 
 
 @pytest.mark.parametrize(
-    ("answer", "words"),
+    ("answer", "kind", "words"),
     [
-        (struct.pack(">IIQ", 0x67446698, errno.EIO, 1), "^at 512: Input/output error$"),
-        (struct.pack(">IIQ", 0x67446698, 0, 2), "does not speak as it should"),
-        (struct.pack(">IIQ", 1, 0, 1), "does not speak as it should"),
-        (struct.pack(">IIQ", 0x67446698, 0, 1) + b"dat", "^at 512: qemu-nbd ended in the middle$"),
-        (b"", "^at 512: qemu-nbd ended in the middle$"),
+        (struct.pack(">IIQ", 0x67446698, errno.EIO, 1), reader.Unreadable, "^at 512: Input/output"),
+        (struct.pack(">IIQ", 0x67446698, errno.EINVAL, 1), reader.NotNow, "^at 512: Invalid arg"),
+        (struct.pack(">IIQ", 0x67446698, errno.ENOMEM, 1), reader.NotNow, "^at 512: Cannot alloc"),
+        (struct.pack(">IIQ", 0x67446698, 0, 2), reader.NotNow, "does not speak as it should"),
+        (struct.pack(">IIQ", 1, 0, 1), reader.NotNow, "does not speak as it should"),
+        (struct.pack(">IIQ", 0x67446698, 0, 1) + b"dat", reader.NotNow, "^at 512: qemu-nbd ended"),
+        (b"", reader.NotNow, "^at 512: qemu-nbd ended in the middle$"),
     ],
 )
-def test_what_cannot_be_read_is_said_with_its_place(said, answer, words):
+def test_what_cannot_be_read_is_said_with_its_place(said, answer, kind, words):
+    """What is no error of the disk says nothing of it."""
     one, _ = said(greeting(3) + answer)
-    with pytest.raises(reader.Unreadable, match=words):
+    with pytest.raises(kind, match=words):
         one.read(512, 4)
 
 
@@ -141,8 +144,9 @@ def test_without_the_tool_it_is_said_what_is_missing(tmp_path, monkeypatch, with
     [
         ("exec sleep 600", reader.NotNow, r"^qemu-nbd did not begin within 0\.5 s$"),
         ("kill -9 $$", reader.NotNow, "^qemu-nbd was killed$"),
-        ("echo no; echo such disk >&2; exit 1", reader.Unreadable, "^such disk$"),
-        ("exit 1", reader.Unreadable, "^it said nothing$"),
+        ("kill -TERM $$", reader.NotNow, "^qemu-nbd was killed by SIGTERM$"),
+        ("echo no; echo such disk >&2; exit 1", reader.NotNow, "^qemu-nbd does not begin: such d"),
+        ("exit 1", reader.NotNow, "^qemu-nbd does not begin: it said nothing$"),
     ],
 )
 def test_one_that_does_not_begin(tmp_path, monkeypatch, script, kind, words):
@@ -169,7 +173,7 @@ def test_one_that_is_gone_once_it_was_called_says_why(tmp_path):
         closes.start()
         with subprocess.Popen(argv, stderr=subprocess.PIPE) as process:
             assert process.stderr.peek(1)  # it has said it
-            with pytest.raises(reader.Unreadable, match=r"^damaged$"):
+            with pytest.raises(reader.NotNow, match=r"^qemu-nbd does not begin: damaged$"):
                 reader._talking(str(tmp_path / "nbd"), process)
         closes.join(60)
     assert process.returncode == -9

@@ -67,7 +67,8 @@ def read_back(
     ]
     if most is not None:
         wanted = sorted(wanted, key=lambda one: _since(one[1]))[:most]
-    return AllReadBack(tuple(_read_back(target, uuid, one, now, tell) for uuid, one in wanted))
+    found = (_read_back(target, uuid, one, now, tell) for uuid, one in wanted)
+    return AllReadBack(tuple(one for one in found if one))
 
 
 def _wanted(stock: Stock, backup: str, days: float | None, now: str) -> Iterator[Backup]:
@@ -88,7 +89,8 @@ def _is_due(backup: Backup, days: float, now: str) -> bool:
     return not datetime.timedelta() <= since < datetime.timedelta(days=days)
 
 
-def _read_back(target: Target, uuid: str, backup: Backup, now: str, tell: Tell) -> ReadBack:
+def _read_back(target: Target, uuid: str, backup: Backup, now: str, tell: Tell) -> ReadBack | None:
+    """What was found; None for one that was removed meanwhile."""
     guest = backup.record.guest if backup.record else None
     found = ReadBack(uuid, backup.ident, guest)
 
@@ -100,10 +102,13 @@ def _read_back(target: Target, uuid: str, backup: Backup, now: str, tell: Tell) 
     except errors.Unsupported:
         raise
     except errors.VirtError as exc:
+        if not target.folder.is_there(uuid, backup.ident):
+            return None
         return replace(found, trouble=exc.text)
     stock = target.stock(uuid)
-    wrong = stock.wrong(backup.ident) if backup.ident in stock.backups else "it is gone"
-    return replace(found, verified=verified, wrong=wrong)
+    if backup.ident not in stock.backups:
+        return None
+    return replace(found, verified=verified, wrong=stock.wrong(backup.ident))
 
 
 def _name(stock: Stock) -> str | None:

@@ -4,6 +4,7 @@ shows it, read-only, to this process alone."""
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -32,12 +33,13 @@ _DIES_S = 1
 
 
 class Unreadable(errors.ImageError):
-    """The disk cannot be read: its file, or one below it, is damaged."""
+    """QEMU answers that it cannot read the disk there: its file may be damaged, or the storage has
+    failed."""
 
 
 class NotNow(errors.VirtError):
-    """The disk cannot be read at the moment, which says nothing of its file: who reads it was
-    killed, or the machine or its storage is too slow."""
+    """The disk cannot be read at the moment, which says nothing of its file: a tool has failed or
+    was killed, or the machine or its storage is short of something, or too slow."""
 
 
 class Reader:
@@ -47,7 +49,7 @@ class Reader:
         self._connection = connection
         magic, option, flags = struct.unpack(">8s8sH", self._take(18))
         if (magic, option) != (_MAGIC, _OPTION) or not flags & _FIXED_NEWSTYLE:
-            raise Unreadable("qemu-nbd does not speak as it should")
+            raise NotNow("qemu-nbd does not speak as it should")
         answer = _FIXED_NEWSTYLE | flags & _NO_ZEROES
         self._connection.sendall(struct.pack(">I8sII", answer, _OPTION, _EXPORT_NAME, 0))
         self.size_bytes, _flags = struct.unpack(">QH", self._take(10))
@@ -61,14 +63,15 @@ class Reader:
             self._connection.sendall(request)
             magic, failed, handle = struct.unpack(">IIQ", self._take(16))
             if (magic, handle) != (_REPLY, 1):
-                raise Unreadable("qemu-nbd does not speak as it should")
+                raise NotNow("qemu-nbd does not speak as it should")
             if failed:
-                raise Unreadable(f"at {offset_bytes}: {os.strerror(failed)}")
+                kind = Unreadable if failed == errno.EIO else NotNow
+                raise kind(f"at {offset_bytes}: {os.strerror(failed)}")
             return self._take(length_bytes)
         except TimeoutError:
             raise _silent() from None
         except (OSError, EOFError) as exc:
-            raise Unreadable(f"at {offset_bytes}: {exc}") from exc
+            raise NotNow(f"at {offset_bytes}: {exc}") from exc
 
     def close(self) -> None:
         """Says that nothing more will be read."""
@@ -89,8 +92,8 @@ class Reader:
 
 @contextlib.contextmanager
 def shown(named: list[str]) -> Iterator[Reader]:
-    """The qcow2 for the block. named: as its layers tell a tool of it. Raises Unreadable, NotNow,
-    and Unsupported where qemu-nbd is missing."""
+    """The qcow2 for the block. named: as its layers tell a tool of it. Raises NotNow, and
+    Unsupported where qemu-nbd is missing."""
     with locks.for_now(locks.own_run(), "reader-") as folder:
         where = os.path.join(folder, "nbd")
         argv = ["qemu-nbd", "--read-only", f"--socket={where}", *named]
@@ -100,7 +103,7 @@ def shown(named: list[str]) -> Iterator[Reader]:
             stack.callback(reader.close)
             try:
                 yield reader
-            except Unreadable:
+            except (Unreadable, NotNow):
                 _refuse_killed(process)
                 raise
 
@@ -109,8 +112,10 @@ def _refuse_killed(process: subprocess.Popen[bytes]) -> None:
     """Raises NotNow where somebody has killed it, as the system does where memory is short."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_DIES_S)
-    if process.returncode == -signal.SIGKILL:
-        raise NotNow("qemu-nbd was killed")
+    if process.returncode is not None and process.returncode < 0:
+        number = -process.returncode
+        how = "" if number == signal.SIGKILL else f" by {signal.Signals(number).name}"
+        raise NotNow(f"qemu-nbd was killed{how}")
 
 
 def _silent() -> NotNow:
@@ -126,7 +131,7 @@ def _talking(where: str, process: subprocess.Popen[bytes]) -> Reader:
         _refuse_killed(process)
         process.kill()
         said = tools.last_words(tools.pipe(process.stderr).read())
-        raise Unreadable(said) from None
+        raise NotNow(f"qemu-nbd does not begin: {said}") from None
 
 
 def _begun(argv: list[str]) -> subprocess.Popen[bytes]:
@@ -158,4 +163,5 @@ def _connected(where: str, process: subprocess.Popen[bytes]) -> socket.socket:
     if process.returncode == 127:  # setpriv found no such program
         raise tools.missing("qemu-nbd")
     _refuse_killed(process)
-    raise Unreadable(tools.last_words(tools.pipe(process.stderr).read()))
+    said = tools.last_words(tools.pipe(process.stderr).read())
+    raise NotNow(f"qemu-nbd does not begin: {said}")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 
 from saltvirt.backups import record
+from saltvirt.backups.record import Record
 from saltvirt.backups.stock import Stock
 
 # why a backup is held
@@ -66,10 +67,13 @@ def judge(
     """What becomes of each backup of a guest, the newest first: in this order they are removed.
 
     held: name to why it stays whatever the rules say, as READ. One that is not good takes no good
-    one's place, and goes when a newer one is good. What cannot be read stays, with all that is
-    older, as it may stand on that, and with what stands on it, which may be good.
+    one's place, and stays as long as the same rules would keep it if it were: most of it may be
+    readable. What cannot be read stays, with all that is older, as it may stand on that, and with
+    what stands on it, which may be good.
     """
-    stays = _wanted(stock, retention)
+    stays = _wanted(stock.good_records, retention)
+    for ident, why in _wanted(stock.records, retention).items():
+        stays.setdefault(ident, f"{why}, though it is not good: {stock.wrong(ident)}")
     if not retention.is_set:
         stays = dict.fromkeys(stock.backups, "retention is not set")
     for ident, why in _unjudged(stock, held):
@@ -83,9 +87,9 @@ def judge(
     ]
 
 
-def _wanted(stock: Stock, retention: Retention) -> dict[str, str]:
-    """Name to which rule wants it, the first one. Each rule wants the newest good one."""
-    newest_first = stock.good_records[::-1]
+def _wanted(records: list[Record], retention: Retention) -> dict[str, str]:
+    """Name to which rule wants it, the first one. Each rule wants the newest one."""
+    newest_first = records[::-1]
     found = {
         one.ident: f"among the last {retention.last}" for one in newest_first[: retention.last]
     }
@@ -121,4 +125,4 @@ def _unjudged(stock: Stock, held: Mapping[str, str]) -> list[tuple[str, str]]:
 
 def _why_not(stock: Stock, ident: str) -> str:
     wrong = stock.wrong(ident)
-    return f"it is not good: {wrong}" if wrong else "no rule keeps it"
+    return f"no rule keeps it, and it is not good: {wrong}" if wrong else "no rule keeps it"

@@ -87,9 +87,21 @@ def broken(number, parent=None):
     return made.backup(number, [made.disk(parent=parent, of=number)], mark)
 
 
-def test_one_that_is_not_good_takes_no_place():
-    assert kept([made.backup(1), broken(2), made.backup(3)], last=2) == [1, 3]
-    assert "it is not good: vda: the piece" in why([broken(1), made.backup(2)], 1, last=2)
+def test_one_that_is_not_good_takes_no_place_and_stays_by_the_same_rules():
+    assert kept([made.backup(1), broken(2), made.backup(3)], last=2) == [1, 2, 3]
+    assert kept([made.backup(1), broken(2), made.backup(3), made.backup(4)], last=2) == [3, 4]
+    words = "among the last 2, though it is not good: vda: the piece"
+    assert why([broken(1), made.backup(2)], 1, last=2).startswith(words)
+    words = "no rule keeps it, and it is not good: vda: the piece"
+    assert why([broken(1), made.backup(2)], 1, last=1).startswith(words)
+
+
+def test_a_broken_base_takes_none_of_its_thirty_children_along():
+    base = dataclasses.replace(broken(1), unsure=None)
+    children = made.chain(range(2, 31), first=1)
+    assert kept([base, *children, made.backup(31)], last=30, daily=30, monthly=12) == [
+        *range(1, 32)
+    ]
 
 
 def test_the_only_good_one_stays_whatever_came_after():
@@ -154,6 +166,10 @@ def test_children_are_removed_before_what_they_stand_on():
     assert [one.ident for one in found] == [made.ident(n) for n in (4, 3, 2, 1)]
 
 
+def mended(backup):
+    return dataclasses.replace(backup, verified=None)
+
+
 @st.composite
 def stocks(draw):
     found, when = [], NOON
@@ -182,6 +198,10 @@ def test_whenever_it_is_killed_all_that_is_left_is_whole(stock, counts, data):
     assert left.good == [one for one in stock.good if one not in gone]
     if stock.good:
         assert stock.good[-1] in left.good
+    # one that is broken stays where it would if it were good
+    found = retention.judge(made.stock(*(mended(one) for one in stock)), rules)
+    as_good = {one.ident for one in found if one.why.startswith("among")}
+    assert as_good <= {one.ident for one in retention.judge(stock, rules) if one.stays}
     # what the rule says of the last ones holds
     assert set(stock.good[len(stock.good) - rules.last :] if rules.last else []) <= set(left.good)
 
