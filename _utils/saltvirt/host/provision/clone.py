@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors, names
 from saltvirt.design.domain import RECORD_VERSION
@@ -142,6 +142,18 @@ class Clone(GuestBuilder):
 
     def fetch(self) -> None:
         """Nothing to fetch: the disks are here."""
+
+    def interfaces(self) -> list[dict[str, Any]]:
+        """Those of the copy, each with the MAC address that the system in it is bound to."""
+        made = Domain.fromstring(self.dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)).interfaces
+        return [
+            {"mac": new.mac, "original_mac": old.mac}
+            for new, old in zip(made, self.model.interfaces, strict=True)
+        ]
+
+    def finish(self, seeded: bool) -> None:
+        """Without seeding, the copy has the minion that the original was seeded with."""
+        super().finish(seeded or bool(self.model.record.seeded))
 
     def definition(self) -> Domain:
         built = self.model.copy()

@@ -6,7 +6,7 @@ import abc
 import contextlib
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from saltvirt import errors
@@ -64,7 +64,8 @@ class Tools:
     beside the copying. seeder: (guest's name, path, format, interfaces) -> the
     guest's public key (PEM); None where the host cannot seed. medium: (guest's name, path, its
     interfaces) -> the key, which makes a volume for cloud-init instead. say: (step, message,
-    **data), called before each step.
+    **data), called before each step. warnings: what the operator should know of the guest, beside
+    what was asked for.
     """
 
     admission_config: admission.AdmissionConfig
@@ -74,6 +75,7 @@ class Tools:
     seeder: Seeder | None = None
     medium: Medium | None = None
     say: Say = silent
+    warnings: list[str] = field(default_factory=list)
 
     def image(self, conn: libvirt.virConnect, disk: DiskSpec) -> cache.CachedImage:
         """The CachedImage for a DiskSpec, fetched when this host does not have it yet."""
@@ -92,6 +94,11 @@ class Tools:
         if not self.seeder:
             raise errors.Unsupported("this host cannot seed: give seed=False")
         return self.seeder(name, path, format, interfaces)
+
+    def warn(self, text: str) -> None:
+        """Tells the operator, now and in the answer."""
+        self.warnings.append(text)
+        self.say("warning", text)
 
     def look(self, conn: libvirt.virConnect, works: Collection[disks.Work]) -> None:
         """Sees, for a test, what :meth:`image` would say of the images of these Works, without
@@ -334,6 +341,7 @@ class GuestBuilder(abc.ABC):
             ),
             graphics={**display} if display["type"] != "None" else None,
             pub_key=pub_key,
+            warnings=tuple(self.tools.warnings),
         )
 
     def result_disks(self, tree: Element) -> list[MadeDisk]:
