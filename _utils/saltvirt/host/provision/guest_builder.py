@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from saltvirt import errors
 from saltvirt.answers.made import Made, MadeDisk, MadeNic
+from saltvirt.design import identity
 from saltvirt.design.source import places
 from saltvirt.host.connection import translated
 from saltvirt.host.domain import describe, lifecycle, lookup, metadata, purge, removal, stats
@@ -307,11 +308,17 @@ class GuestBuilder(abc.ABC):
         """The interfaces that are given addresses when the guest is seeded: dicts with ``mac``."""
         return []
 
+    def nic_names(self) -> dict[str, str]:
+        """{name: MAC} of the interfaces that were requested by name; read when it is defined."""
+        return {}
+
     def finish(self, seeded: bool) -> None:
         """The guest is whole: its record says so from now on."""
         found = metadata.of_domain(self.dom).copy()
         found.creating = None
         found.seeded = seeded
+        for name, mac in self.nic_names().items():
+            identity.name_nic(found, name, mac)
         with translated(f"finish {self.guest.name}"):
             metadata.write(self.dom, found)
             if self.guest.autostart:
