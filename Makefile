@@ -5,7 +5,7 @@ SALT ?= 3008
 ARGS ?=
 
 .PHONY: help test test-unit test-rootless test-lab test-matrix test-bare lint coverage-api docs lab-up lab-down lab-sync lab-build \
-	demo demo-down publish bench bench-ha bench-backup bench-page corpus chaos backup-random ha coverage parity mutation site bench-exporter swarm wheel changelog release
+	demo demo-down publish life bench bench-ha bench-backup bench-page corpus chaos backup-random ha coverage parity mutation site bench-exporter swarm wheel changelog release
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -79,6 +79,9 @@ chaos: ## random steps with faults in a lab of three hosts: SEED=7, STEPS=file, 
 backup-random: ## random steps for backups, each restored and compared bit for bit: SEED=7, RUNS=50, STEPS=file, LENGTH=10, SHRINK=10
 	$(LAB) backup-random $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS)) $(if $(STEPS),--steps $(STEPS)) \
 		$(if $(LENGTH),--length $(LENGTH)) $(if $(SHRINK),--shrink $(SHRINK)) $(ARGS)
+
+life: ## every verb after every other verb, with guests that boot, about six hours: SEED=7, MINUTES=60, ARGS="--lane 1/2"
+	$(LAB) life $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 ha: ## random clouds and faults for the decisions of high availability, in simulated time: RUNS=10000, SEED=1
 	nice -n 19 python3 -m tests.ha.random --runs $(or $(RUNS),200) --seed $(or $(SEED),1) $(ARGS)

@@ -27,7 +27,7 @@ from tests.tools import coverage
 # verbs that are about the tree, not about a lab
 OF_THE_TREE = (
     "test", "pytest", "rootless", "lint", "ruff", "mypy", "bench", "corpus", "chaos",
-    "backup-random", "coverage", "parity", "mutation", "site", "release", "swarm", "wheel",
+    "backup-random", "life", "coverage", "parity", "mutation", "site", "release", "swarm", "wheel",
 )  # fmt: skip
 MODULES = {
     "parity": "tests.parity", "mutation": "tests.tools.mutation", "site": "tests.tools.site",
@@ -79,6 +79,7 @@ def parser():
                        ("corpus", "read, edit and define libvirt's own definitions"),
                        ("chaos", "random steps with faults: tests/chaos/README.md"),
                        ("backup-random", "random steps: tests/backup/README.md"),
+                       ("life", "every verb after every other: tests/life/README.md"),
                        ("coverage", "run tests and print which lines they reach"),
                        ("parity", "compare Salt 3007's virt and this tree's"),
                        ("mutation", "change what decides: do the tests notice?"),
@@ -173,7 +174,7 @@ def tests(_cloud, given):
         return suite.bench(name, arguments, say)
     own = {
         "test": suite.everything, "corpus": suite.corpus, "chaos": suite.chaos,
-        "backup-random": suite.backup_random,
+        "backup-random": suite.backup_random, "life": suite.life,
         "coverage": coverage.run_tests, "pytest": suite.pytest,
         "rootless": rootless.tests, "lint": suite.lint,
     }  # fmt: skip
@@ -200,7 +201,8 @@ VERBS = {
     "test": tests, "pytest": tests, "rootless": tests, "lint": tests,
     "ruff": tests, "mypy": tests,
     "bench": tests, "corpus": tests,
-    "chaos": tests, "backup-random": tests, "coverage": tests, "parity": tests, "mutation": tests,
+    "chaos": tests, "backup-random": tests, "life": tests,
+    "coverage": tests, "parity": tests, "mutation": tests,
     "site": tests, "release": tests, "swarm": tests, "wheel": tests,
     "matrix": matrixed, "bare": barely,
 }  # fmt: skip

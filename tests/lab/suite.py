@@ -119,3 +119,9 @@ def backup_random(arguments, say):
     """Run random steps for backups in a lab; the exit code."""
     packages.ensure(say)
     return module("tests.backup.run", arguments, say)
+
+
+def life(arguments, say):
+    """Run every verb after every other verb in a lab; the exit code."""
+    packages.ensure(say)
+    return module("tests.life.run", arguments, say)

@@ -42,14 +42,13 @@ class MadeNic(Fact):
 @dataclass(frozen=True, kw_only=True)
 class Made(GuestKey):
     """What `virt.init` and `virt.clone` answer. state: libvirt's word. graphics: attributes of the
-    display. warnings: what the operator should know."""
+    display."""
 
     uuid: str = ""
     state: str = ""
     disks: tuple[MadeDisk, ...]
     nics: tuple[MadeNic, ...] = ()
     graphics: dict[str, str | None] | None = None
-    warnings: tuple[str, ...] = seldom(())
 
 
 @dataclass(frozen=True, kw_only=True)

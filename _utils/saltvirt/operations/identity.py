@@ -267,7 +267,7 @@ class Clone(_NewName):
                 state = deliver(fleet, report, host, new, start_by=by)
                 undo.success()
         comment = f"{new}, a copy of {self.name}, is {state} on {host}"
-        comment = "; ".join(filter(None, (comment, warning, *made.warnings)))
+        comment = "; ".join(filter(None, (comment, warning)))
         return Result(new, comment, {"created": made.to_answer()}, {"host": host, "state": state})
 
     def _asked(self, host: str) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Every verb after every other verb, with guests that boot: ``make life``, see README.md."""

@@ -1,0 +1,100 @@
+"""What a guest must be after each verb: pure."""
+
+import itertools
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+STORAGES = ("overlay", "copy", "raw", "volume", "shared-file", "shared-volume")
+BOARDS = (("bios", "pc"), ("bios", "q35"), ("uefi", "q35"), ("uefi", "pc"))
+COMBINATIONS = tuple(
+    (storage, *board) for storage, board in itertools.product(STORAGES, BOARDS)
+)  # fmt: skip
+# folder and pool that each storage puts its disks into, as a disk's `pool` says it
+POOLS = {"volume": "pond", "shared-file": "/srv/gluster/files", "shared-volume": "data"}
+SYSTEM_MIB, DATA_MIB = 64, 16
+MEMORY_MIB = {"bios": 128, "uefi": 192}
+BRIDGE = "br0"
+
+
+@dataclass
+class Snapshot:
+    """A snapshot: the records of each disk when it was taken, and whether the guest ran."""
+
+    name: str
+    external: bool
+    running: bool
+    disks: dict
+
+
+@dataclass
+class Guest:
+    """A guest as its user thinks of it.
+
+    disks: name to size in MiB. records: name to the numbers on that disk. interfaces: names.
+    snapshots: oldest first. backups: the records of each, oldest first.
+    """
+
+    name: str
+    storage: str
+    firmware: str
+    machine: str
+    host: str
+    cpus: int = 1
+    memory_mib: int = 0
+    running: bool = True
+    disks: dict = field(default_factory=lambda: {"system": SYSTEM_MIB})
+    records: dict = field(default_factory=lambda: {"system": []})
+    interfaces: list = field(default_factory=lambda: ["eth0"])
+    snapshots: list = field(default_factory=list)
+    backups: list = field(default_factory=list)
+    boot_dev: str | None = None
+
+    def __post_init__(self):
+        self.memory_mib = self.memory_mib or MEMORY_MIB[self.firmware]
+
+    @property
+    def external(self):
+        """Whether snapshots of this guest are layers: internal ones need qcow2 files and BIOS."""
+        return self.firmware == "uefi" or self.storage in ("raw", "volume", "shared-volume")
+
+    def disk_list(self):
+        """The guest's disks as `disks=` takes them."""
+        more = {"format": "raw"} if self.storage == "raw" else {}
+        if self.storage in POOLS:
+            more["pool"] = POOLS[self.storage]
+        return [{"name": name, "size": size, **more} for name, size in self.disks.items()]
+
+    def interface_list(self):
+        """The guest's interfaces as `interfaces=` takes them."""
+        return [{"name": name, "type": "bridge", "source": BRIDGE} for name in self.interfaces]
+
+    def definition(self):
+        """All that a user writes of the guest into an SLS or types for `virt.update`."""
+        words = {
+            "cpu": self.cpus, "mem": self.memory_mib,
+            "disks": self.disk_list(), "interfaces": self.interface_list(),
+        }  # fmt: skip
+        return {**words, "boot_dev": self.boot_dev} if self.boot_dev else words
+
+    def write(self, number):
+        """Record that a number was appended to each disk."""
+        for numbers in self.records.values():
+            numbers.append(number)
+
+    def take(self, name, external):
+        """Add a snapshot of this moment."""
+        self.snapshots.append(Snapshot(name, external, self.running, deepcopy(self.records)))
+
+    def revert(self, snapshot):
+        """Go back to a snapshot; disks that it does not have keep their records."""
+        self.records |= deepcopy(snapshot.disks)
+
+    def add_disk(self, name, size_mib):
+        """Give the guest a disk, if it has none of that name."""
+        if name not in self.disks:
+            self.disks[name], self.records[name] = size_mib, []
+
+    def remove_disk(self, name):
+        """Take a disk away, if the guest has it."""
+        self.disks.pop(name, None)
+        self.records.pop(name, None)
