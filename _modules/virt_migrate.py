@@ -328,7 +328,8 @@ def migrate_locations(**kwargs):
         ``maintenance`` (the reason, or None), ``address`` (where guests that come reach it;
         None: by its name),
         ``certificates`` (those of this host: use to ``host``, ``file``, ``until``, ``wrong``),
-        ``disks_port`` (its ``virt:migration:disks_port``, where it has one)
+        ``disks_port`` (its ``virt:migration:disks_port``, where it has one), ``uuids`` (name to
+        UUID)
 
     CLI Example:
 
@@ -341,9 +342,10 @@ def migrate_locations(**kwargs):
     from saltvirt.host.node import maintenance  # noqa: PLC0415
 
     with connection.connect(settings.connection(__salt__["config.get"], kwargs)) as conn:
-        guests = lookup.states(conn)
+        guests, uuids = lookup.states(conn), lookup.uuids(conn)
     return MigrationFacts(
         guests=guests,
+        uuids=uuids,
         unfinished=tuple(move_journal.names()),
         target_leftovers=tuple(target_leftovers.names()),
         ratios=_config("ratios", {}),

@@ -86,12 +86,15 @@ def evacuate(host, reason="evacuated", timeout=600, test=False):
     again at the end: a guest that was being made meanwhile is moved, too, or named. All hosts are
     asked once for all guests; each goes to a host that ``virt.init`` would have taken for it; where
     that one refuses, to the next. Guests of high availability are moved by its engine, as soon as
-    it sees the mark, and waited for.
+    it sees the mark, and waited for. A host is evacuated once at a time; ``virt.restore``, or
+    ``salt HOST virt.maintenance off=True``, ends it: guests on their way arrive, no further one
+    leaves.
 
     :param host: minion id of the hypervisor
     :param reason: shown to whoever asks why the host gets no guests
     :param timeout: so many seconds it waits for guests of high availability without one more gone
-    :param test: show the plan, change nothing
+    :param test: show the plan, with each guest that can go nowhere, by its host's word; change
+        nothing. The exit code is 1 when a guest would stay
 
     :return: under the host's name ``result``, ``comment``, ``changes`` (``moved``), ``left``
 
@@ -117,7 +120,8 @@ def restore(host, test=False):
     """
     End a host's maintenance and bring back the guests that this master moved away. The host keeps
     the names of those that could not come: call it again for them. What the host names besides
-    stays where it is, and is told.
+    stays where it is, and is told. Guests are known by their UUIDs: one that was renamed while it
+    was away comes back, too. An evacuation of the host that is at work is ended first.
 
     :param host: minion id of the hypervisor
     :param test: show the plan, change nothing
@@ -179,7 +183,8 @@ def migratable(name, target=""):
 
     :return: under the guest's name: ``result`` (whether it can), ``comment`` (every reason),
         ``reasons``, and with a target ``disks`` (what would happen to each) and
-        ``certificates`` (those that the move needs: host, file, until when, what is wrong)
+        ``certificates`` (those that the move needs: host, file, until when, what is wrong). The
+        exit code is 1 when it cannot
 
     CLI Example:
 
@@ -191,7 +196,8 @@ def migratable(name, target=""):
     with Fleet(__opts__) as fleet:
         found = migrating.examine(fleet, name, target or None)
     comment = migrating.verdict(name, target, found)
-    return {str(name): {"result": found.migratable, "comment": comment, **found.to_answer()}}
+    about = operation.Result(str(name), comment, more=found.to_answer(), complete=found.migratable)
+    return about.answer()
 
 
 @result.reporting

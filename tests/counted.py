@@ -183,6 +183,9 @@ class Cloud:
         self.guests[target][vm_] = self.guests[host].pop(vm_)
         return {"outcome": "moved", "name": vm_, "target": target, "transport": "TLS"}
 
+    def virt_migratable(self, _host, vm_):
+        return {"migratable": True, "reasons": []}
+
     def virt_leftovers(self, _host):
         return {"guests": {}, "unfinished": [], "migrations": {}}
 

@@ -1,5 +1,6 @@
 """The plan is pure; the operation runs in the lab."""
 
+import json
 import threading
 import time
 from collections import Counter
@@ -16,6 +17,7 @@ from saltvirt.errors import (
     NotFound,
     OperationFailed,
 )
+from saltvirt.fleet import private
 from saltvirt.fleet.answer import Answer, down
 from saltvirt.operations import away, evacuate, inventory, keepers, moves
 from saltvirt.operations.evacuate import Evacuate, Restore
@@ -164,8 +166,11 @@ class Cloud:
 
     def __init__(self, tmp_path, guests, mark=None, silent=()):
         self.opts = {"cachedir": str(tmp_path)}
-        away.keep(self.opts, "hv1", (mark or {}).get("guests"))
+        named = (mark or {}).get("guests", ())
+        away.keep(self.opts, "hv1", {f"uuid-{name}": name for name in named})
         self.guests, self.mark, self.silent = dict(guests), mark, silent
+        self.uuids = {}
+        self.unfinished, self.pinned, self.keys = {}, {}, []
         self.marks, self.looks = [], []
         self.when_marked = None
 
@@ -187,9 +192,28 @@ class Cloud:
         facts = {"vcpus": 1, "memory_kib": 1024, "state": "running"}
         return {
             "cpus": 8, "memory_kib": 16 << 20, "types": ["kvm"], "arches": ["x86_64"],
-            "guests": {g: facts for g, on in self.guests.items() if on == host},
+            "guests": {
+                g: {**facts, "uuid": self.uuid(g)} for g, on in self.guests.items() if on == host
+            },
             "maintenance": (self.mark or {}).get("reason") if host == "hv1" else None,
         }  # fmt: skip
+
+    def uuid(self, guest):
+        return self.uuids.get(guest, f"uuid-{guest}")
+
+    def _migrate_locations(self, host):
+        here = self._vm_state(host)
+        return {
+            "guests": here, "unfinished": [n for n, on in self.unfinished.items() if on == host],
+            "uuids": {name: self.uuid(name) for name in here},
+            "maintenance": (self.mark or {}).get("reason") if host == "hv1" else None,
+        }  # fmt: skip
+
+    def each(self, host, fun, calls):
+        assert (host, fun) == ("hv1", "virt.migratable")
+        for call in calls:
+            why = self.pinned.get(call["vm_"], [])
+            yield Answer(host, {"migratable": not why, "reasons": why, "standing": bool(why)})
 
     def _vm_state(self, host):
         return {guest: "running" for guest, on in self.guests.items() if on == host}
@@ -278,7 +302,7 @@ def test_who_could_not_be_moved_is_tried_once_and_named(tmp_path):
     assert sorted(tried) == ["a", "b"]
     assert outcome.left == {"b": "b is on a CD"}
     assert cloud.mark["guests"] == ["a"]
-    assert away.of(cloud.opts, "hv1") == {"a"}, "the other one never left"
+    assert set(away.of(cloud.opts, "hv1").values()) == {"a"}, "the other one never left"
 
 
 def test_a_drain_that_is_killed_leaves_the_names(tmp_path):
@@ -294,7 +318,7 @@ def test_a_drain_that_is_killed_leaves_the_names(tmp_path):
     with pytest.raises(Killed):
         drain(cloud, move)
     assert set(cloud.mark["guests"]) == {"before", "a", "b"}
-    assert away.of(cloud.opts, "hv1") == {"before", "a", "b"}
+    assert set(away.of(cloud.opts, "hv1").values()) == {"before", "a", "b"}
 
 
 def test_the_host_is_closed_before_it_is_looked_at_and_looked_at_no_more_than_needed(tmp_path):
@@ -375,7 +399,7 @@ def test_restore_keeps_who_is_on_a_silent_host_and_who_could_not_come(tmp_path):
 def test_restore_forgets_who_was_purged_when_every_host_was_heard(tmp_path, ours):
     """A purge takes the guest off this master's list; the host goes on naming it."""
     cloud = Cloud(tmp_path, {}, {"reason": "x", "guests": ["purged"]})
-    away.keep(cloud.opts, "hv1", ours)
+    away.keep(cloud.opts, "hv1", dict.fromkeys(ours, "purged"))
     assert bring_back(cloud, cloud.move).check().more["table"] == [["guest", "comes from"]]
     bring_back(cloud, cloud.move).run()
     assert cloud.mark is None
@@ -383,13 +407,15 @@ def test_restore_forgets_who_was_purged_when_every_host_was_heard(tmp_path, ours
 
 def test_a_guest_that_is_gone_is_forgotten_and_no_other_note_is_touched(tmp_path):
     opts = {"cachedir": str(tmp_path)}
-    away.keep(opts, "hv1", ["a", "b"])
-    away.keep(opts, "hv2", ["a"])
-    damaged, part = away._path(opts, "hv3"), away._path(opts, ".hv4")
+    for host, names in (("hv1", ["a", "b"]), ("hv2", ["a"])):  # as earlier versions wrote them
+        private.write(str(away._path(opts, host)), json.dumps(names))
+    away.keep(opts, "hv4", {"uuid-a": "a"})
+    damaged, part = away._path(opts, "hv3"), away._path(opts, ".hv5")
     for path in (damaged, part):
         path.write_text('["a"')
     away.forget(opts, "a")
-    assert (away.of(opts, "hv1"), away.of(opts, "hv2")) == ({"b"}, set())
+    assert (away.of(opts, "hv1"), away.of(opts, "hv2")) == ({"b": "b"}, {})
+    assert away.of(opts, "hv4") == {"uuid-a": "a"}, "another guest may have that name by now"
     assert damaged.exists(), "a person may read it"
     assert part.exists()
 
@@ -407,7 +433,7 @@ def test_a_host_cannot_name_a_guest_that_was_never_moved_away_from_it(tmp_path):
     assert outcome.moved == {"a": "hv1"}
     assert outcome.left.keys() == {"db"}
     assert cloud.guests == {"a": "hv1", "db": "hv3"}
-    assert away.of(cloud.opts, "hv1") == set(), "a later maintenance begins with nobody"
+    assert away.of(cloud.opts, "hv1") == {}, "a later maintenance begins with nobody"
 
 
 def test_what_a_host_names_while_it_is_drained_is_not_believed_later(tmp_path):
@@ -567,7 +593,7 @@ def test_who_is_kept_is_moved_by_his_keeper_and_waited_for(tmp_path):
     assert "2 guests (web1, web2) left to whoever keeps them" in told.lines
     assert "1 guest (web2) left to whoever keeps them" in told.lines
     assert cloud.mark["guests"] == ["a"], "restore leaves the others to their keeper, too"
-    assert away.of(cloud.opts, "hv1") == {"a"}
+    assert set(away.of(cloud.opts, "hv1").values()) == {"a"}
 
 
 def test_who_is_kept_and_does_not_leave_is_named_with_his_keeper(tmp_path):

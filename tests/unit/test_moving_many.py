@@ -65,7 +65,8 @@ def test_a_guest_that_leaves_an_evacuated_host_costs_two_jobs_to_three_hosts(tmp
     found = runner(cloud, "evacuate", "hv000")["hv000"]
     assert (found["result"], len(found["changes"]["moved"])) == (True, 10)
     assert cloud.guests["hv000"] == {}
-    # beside its own two: the mark is read and set thrice, all hosts are looked at, and it again
+    # beside its own two: the mark is read and set, set with the names, and read at the end; all
+    # hosts are looked at, and it again
     assert cloud.jobs == {
         "virt.maintenance": 4, "virt.inventory": 2, "virt.migrate_locations": 10,
         "virt.migrate": 10,

@@ -206,10 +206,10 @@ def test_to_look_changes_nothing(tmp_path, keys):
 
 def test_all_that_the_master_knows_of_it_goes(tmp_path, keys):
     cloud = Cloud(tmp_path, OWN)
-    away.keep(cloud.opts, "hv2", ["db1", "web1"])
-    away.keep(cloud.opts, "hv3", ["web1"])
+    away.keep(cloud.opts, "hv2", {"db1": "db1", "web1": "web1"})
+    away.keep(cloud.opts, "hv3", {"web1": "web1"})
     Begun(cloud.opts, "web1", "virt.init", Revert()).on("hv1")
-    away.keep(cloud.opts, "hv2", ["db1", "web1"])
+    away.keep(cloud.opts, "hv2", {"db1": "db1", "web1": "web1"})
     done = Purge(cloud, "web1", on="hv1").run()
     assert done.comment == (
         "web1 was removed from hv1 and its key from the master; /iso stays: a medium"
@@ -220,7 +220,7 @@ def test_all_that_the_master_knows_of_it_goes(tmp_path, keys):
     assert done.more == {"host": "hv1"}
     assert (keys["deleted"], begun.of(cloud.opts, "web1")) == (["web1"], None)
     assert hints.of(cloud.opts, "web1") is None
-    assert (away.of(cloud.opts, "hv2"), away.of(cloud.opts, "hv3")) == ({"db1"}, set())
+    assert (away.of(cloud.opts, "hv2"), away.of(cloud.opts, "hv3")) == ({"db1": "db1"}, {})
     assert cloud.asked[-1] == ("hv1", "virt.purge", {"vm_": "web1", "unused": []}, True)
 
 
@@ -268,10 +268,10 @@ def test_while_another_operation_is_at_work_it_stays(tmp_path, keys):
 def test_a_guest_that_is_still_there_keeps_its_key(tmp_path, keys, monkeypatch):
     cloud = Cloud(tmp_path, OWN)
     monkeypatch.setattr(purge, "on_host", lambda *_args, **_more: purge.Removal([], {}, [], []))
-    away.keep(cloud.opts, "hv2", ["web1"])
+    away.keep(cloud.opts, "hv2", {"web1": "web1"})
     with pytest.raises(errors.OperationFailed, match="hv1: libvirt still has web1"):
         Purge(cloud, "web1").run()
-    assert (keys["deleted"], away.of(cloud.opts, "hv2")) == ([], {"web1"})
+    assert (keys["deleted"], away.of(cloud.opts, "hv2")) == ([], {"web1": "web1"})
 
 
 def test_a_host_that_has_no_guest_any_more_may_say_nothing_of_any(tmp_path, keys, monkeypatch):
@@ -287,22 +287,22 @@ def test_a_host_that_has_no_guest_any_more_may_say_nothing_of_any(tmp_path, keys
 
 def test_what_is_written_down_of_guests_that_are_away_is_the_masters_own(tmp_path):
     opts = {"cachedir": str(tmp_path)}
-    assert away.of(opts, "hv1") == set()
+    assert away.of(opts, "hv1") == {}
     away.forget(opts, "web1")
-    away.keep(opts, "hv1", ["b", "a"])
+    away.keep(opts, "hv1", {"u2": "b", "u1": "a"})
     [path] = (tmp_path / "virt" / "away").iterdir()
-    assert path.read_text(encoding="utf-8") == '["a", "b"]'
+    assert path.read_text(encoding="utf-8") == '{"u1": "a", "u2": "b"}'
     (tmp_path / "virt" / "away" / ".new").write_text('["web1"]')
     away.forget(opts, "web1")
     assert (tmp_path / "virt" / "away" / ".new").read_text() == '["web1"]', "being written"
     before = path.stat().st_ino
     away.forget(opts, "web1")
     assert path.stat().st_ino == before, "what says nothing of it is not written again"
-    away.keep(opts, "hv1", [])
-    away.keep(opts, "hv1", [])
+    away.keep(opts, "hv1", {})
+    away.keep(opts, "hv1", {})
     assert not path.exists()
     path.write_text("{")
-    assert away.of(opts, "hv1") == set()
+    assert away.of(opts, "hv1") == {}
 
 
 HOST = {"cpus": 8, "memory_kib": 16 << 20, "types": ["kvm"]}

@@ -1,18 +1,22 @@
 """Which guests this master moved away from a host in maintenance: written down before they leave.
 
 The host keeps their names, too, but what it names decides nothing: only a guest that this master
-moved away from it is brought back to it.
+moved away from it is brought back to it. A guest is known by its UUID: its name may change, and
+another guest may get that name.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from saltvirt.fleet import private
+
+# UUID of a guest to the name it had when it left; of an earlier version's record, name to name
+Guests = dict[str, str]
 
 
 def _folder(opts: dict[str, Any]) -> Path:
@@ -23,24 +27,28 @@ def _path(opts: dict[str, Any], host: str) -> Path:
     return _folder(opts) / host
 
 
-def of(opts: dict[str, Any], host: str) -> set[str]:
-    """Their names, as a set."""
+def of(opts: dict[str, Any], host: str) -> Guests:
+    """The guests that are away from the host."""
     with contextlib.suppress(FileNotFoundError, ValueError):
-        return set(json.loads(_path(opts, host).read_text(encoding="utf-8")))
-    return set()
+        found = json.loads(_path(opts, host).read_text(encoding="utf-8"))
+        if isinstance(found, list):  # as earlier versions wrote it
+            found = {name: name for name in found}
+        return {str(uuid): str(name) for uuid, name in found.items()}
+    return {}
 
 
-def keep(opts: dict[str, Any], host: str, guests: Iterable[str] | None) -> None:
+def keep(opts: dict[str, Any], host: str, guests: Mapping[str, str] | None) -> None:
     """These are away now, and no others."""
     if guests:
-        private.write(str(_path(opts, host)), json.dumps(sorted(guests)))
+        private.write(str(_path(opts, host)), json.dumps(dict(guests), sort_keys=True))
     else:
         _path(opts, host).unlink(missing_ok=True)
 
 
 def forget(opts: dict[str, Any], name: str) -> None:
-    """The guest is gone: another one of its name is brought back to no host."""
+    """The guest of this name is gone: where an earlier version recorded the name alone, another
+    guest of that name is brought back to no host."""
     for path in _folder(opts).glob("[!.]*"):
         known = of(opts, path.name)
-        if name in known:
-            keep(opts, path.name, known - {name})
+        if known.pop(name, None):
+            keep(opts, path.name, known)

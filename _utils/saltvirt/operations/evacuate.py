@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from saltvirt import errors, units
-from saltvirt.answers.maintenance import MaintenanceMark
+from saltvirt import errors, plain, units
+from saltvirt.answers.migration import Migratable
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import away, find, inventory, keepers, moves, reserved
+from saltvirt.fleet.keys import KeyStore
+from saltvirt.operations import inventory, keepers, lock, moves, reserved
 from saltvirt.operations import migrate as migrating  # the name is an argument's here
+from saltvirt.operations.evacuation_record import EvacuationRecord, Observed
 from saltvirt.operations.kept import KeptGuests
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.report import Report
@@ -29,17 +32,21 @@ def plan(
     policy: PlacementPolicy,
     plans: migrating.Plans | None = None,
     room: keepers.Room | None = None,
+    pinned: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, str], dict[str, str]]:
     """(guest to target, guest to why it has none), biggest guest first, each simulated.
 
     hosts: list of facts.Host with the one to drain among them. plans: gets the whole of each. room:
-    what is kept free: a host that must be drained may take of it, where no other way is.
+    what is kept free: a host that must be drained may take of it, where no other way is. pinned:
+    guest to why it can go nowhere.
     """
     cloud = {host.name: host for host in hosts}
     source = cloud.pop(source_name)
     targets: dict[str, str] = {}
-    unplaced: dict[str, str] = {}
+    unplaced = dict(pinned or {})
     for guest in sorted(source.guests, key=lambda g: (-g.memory_kib, g.name)):
+        if guest.name in unplaced:
+            continue
         request = facts.of_guest(guest, source)
         decision = choose.choose(cloud.values(), request, policy)
         if not decision.ranked:
@@ -53,14 +60,6 @@ def plan(
     return targets, unplaced
 
 
-def _marked(
-    fleet: Fleet, host: str, arguments: dict[str, Any] | None = None
-) -> MaintenanceMark | None:
-    """The mark of the host, once it has done what the arguments say."""
-    found = fleet.one(host, "virt.maintenance", arguments)
-    return None if found is None else MaintenanceMark.from_answer(found, host)
-
-
 class Evacuate:
     """Marks the host as in maintenance and moves every guest away.
 
@@ -69,8 +68,9 @@ class Evacuate:
     named with its reason; the mark stays either way. plans: gets what is planned, for ``migrate``,
     so that the hosts are asked once for all of it. keeper: who keeps room on this master. Guests
     that somebody keeps are moved by him, and waited for: timeout, seconds without one more of them
-    gone. The mark names the guests that leave before they do, as does this master's own list:
-    ``restore`` knows them whatever becomes of this process.
+    gone. EvacuationRecord has the guests that leave before they do: ``restore`` knows them whatever
+    becomes of this process. One evacuation of a host at a time; it begins no further move once
+    ``restore`` waits for its end, or the host is no longer in maintenance for this reason.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Evacuate:
         self.fleet, self.host, self.policy = fleet, host, policy
         self.migrate, self.report, self.limits = migrate, report, limits
         self.reason = str(reason or "").strip() or "evacuated"
-        self._here: set[str] = set()
+        self._here: dict[str, facts.Guest] = {}
 
     def check(self) -> Checked:
         """Which guests would go where, and why others would stay."""
@@ -100,7 +100,9 @@ class Evacuate:
         with reasons:
             with reasons:
                 self._timeout_s()
-            targets, unplaced = self._plan()
+            with reasons:
+                lock.refuse_drained(self.fleet.opts, self.host)
+            targets, unplaced = self._plan(self._pinned())
             reasons.hold()
             kept = keepers.words(self.fleet.opts)
             rows: list[list[Any]] = [["guest", "goes to", "reason"]]
@@ -114,46 +116,79 @@ class Evacuate:
             rows += [[guest, None, why] for guest, why in unplaced.items()]
             comment = f"{self.host}: {len(targets)} would move, {len(unplaced)} would stay"
             more = {"table": rows, "moves": targets, "left": unplaced}
-            return Checked(self.host, comment, {"moved": targets}, more)
+            return Checked(self.host, comment, {"moved": targets}, more, complete=not unplaced)
         return reasons.checked(self.host)
 
     def run(self) -> Result:
-        """Raises NotFound, ConnectionFailed, OperationFailed when the host cannot be marked."""
+        """Raises NotFound, ConnectionFailed; OperationFailed when the host cannot be marked, or is
+        being evacuated or restored."""
         fleet, host = self.fleet, self.host
         fleet.hosts(host)
         timeout_s = self._timeout_s()
-        mark = _marked(fleet, host)
-        gone = {*mark.guests} if mark else set[str]()
-        ours = away.of(fleet.opts, host)
-        self._mark(gone)
-        if self.keeper:
-            self.keeper.look_again()
-        self.report.step("maintenance", f"{host} gets no new guests: {self.reason}")
+        with lock.host(fleet.opts, host, f"virt.evacuate {host}"):
+            record = EvacuationRecord(fleet, host)
+            record.read(record.mark())
+            record.close(self.reason)
+            if self.keeper:
+                self.keeper.look_again()
+            self.report.step("maintenance", f"{host} gets no new guests: {self.reason}")
+            outcome = self._drain(record)
+            if self._end(record, outcome):
+                return outcome.result(host, f"the evacuation of {host} was ended")
+            kept = KeptGuests(
+                fleet.opts,
+                self._asked,
+                self.report,
+                timeout_s,
+                self.wait,
+                self._rests,
+                self._brings,
+            )
+            if host not in outcome.left:  # it was heard at last
+                outcome.add(kept.leave(host, fleet.hosts()))
+        return outcome.result(host, f"{host} is in maintenance")
+
+    def _drain(self, record: EvacuationRecord) -> moves.MovesOutcome:
+        """Moves what is on the host, as long as guests come to it."""
         outcome = moves.MovesOutcome()
-        for _ in range(LOOKS):
+        for look in range(LOOKS):
             targets, unplaced = self._again(outcome)
             planned = [
-                moves.GuestMove(g, host, t) for g, t in targets.items() if g not in outcome.left
+                moves.GuestMove(guest, self.host, target)
+                for guest, target in targets.items()
+                if guest not in outcome.left
             ]
             if not planned:
                 break
-            leaving = {move.guest for move in planned}
-            away.keep(fleet.opts, host, ours | set(outcome.moved) | leaving)
-            self._mark(gone | set(outcome.moved) | leaving)
+            if look and self._stopped(record):  # the mark was written just before the first
+                unplaced |= dict.fromkeys(targets, f"the evacuation of {self.host} was ended")
+                break
+            record.leave((self._here[move.guest] for move in planned), self.reason)
             outcome.add(moves.run(planned, self.migrate, self.report, self.limits))
         else:
             targets, unplaced = self._again(outcome)
-            came = f"it came to {host} during the evacuation: evacuate {host} again"
+            came = f"it came to {self.host} during the evacuation: evacuate {self.host} again"
             unplaced.update(dict.fromkeys(targets, came))
         outcome.left = {**unplaced, **outcome.left}
-        away.keep(fleet.opts, host, ours | set(outcome.moved))
-        self._mark(gone | set(outcome.moved))
-        kept = KeptGuests(
-            fleet.opts, self._asked, self.report, timeout_s, self.wait, self._rests, self._brings
-        )
-        if host not in outcome.left:  # it was heard at last
-            outcome.add(kept.leave(host, fleet.hosts()))
-        return outcome.result(host, f"{host} is in maintenance")
+        return outcome
+
+    def _end(self, record: EvacuationRecord, outcome: moves.MovesOutcome) -> bool:
+        """Writes down what was observed; whether the evacuation was ended by somebody else."""
+        host = self.host
+        try:
+            record.settle(outcome)
+            mark = record.write()
+        except (errors.VirtError, OSError) as exc:
+            words = exc.text if isinstance(exc, errors.VirtError) else plain.line(exc)
+            outcome.left.setdefault(host, f"what was moved is not recorded: {words}")
+            return False
+        return lock.is_stopped(self.fleet.opts, host) or mark is None or mark.reason != self.reason
+
+    def _stopped(self, record: EvacuationRecord) -> bool:
+        if lock.is_stopped(self.fleet.opts, self.host):
+            return True
+        mark = record.mark()
+        return mark is None or mark.reason != self.reason
 
     def _rests(self) -> str:
         """Why guests that are kept stay, or nothing."""
@@ -179,15 +214,39 @@ class Evacuate:
             raise errors.ConnectionFailed(f"{self.host}: {unreachable[self.host]}")
         return found
 
-    def _plan(self) -> tuple[dict[str, str], dict[str, str]]:
+    def _pinned(self) -> dict[str, str]:
+        """Guest of the host to why it can go nowhere, as the host itself says of each."""
+        [here] = self._asked([self.host])
+        names = [guest.name for guest in here.guests]
+        calls = [{"vm_": name} for name in names]
+        answers = self.fleet.each(self.host, "virt.migratable", calls) if calls else []
+        pinned: dict[str, str] = {}
+        for name, answer in zip(names, answers, strict=True):
+            try:
+                found = Migratable.from_answer(answer.get(), self.host)
+            except errors.VirtError as exc:
+                pinned[name] = exc.text
+                continue
+            if not found.migratable:
+                pinned[name] = "; ".join(found.reasons)
+        return pinned
+
+    def _plan(
+        self, pinned: Mapping[str, str] | None = None
+    ) -> tuple[dict[str, str], dict[str, str]]:
         """The plan for what is on the host and not kept by somebody, who moves it: it counts where
-        there is room for it. Raises when the host does not answer."""
+        there is room for it. pinned: guest to why it can go nowhere. Raises when the host does not
+        answer."""
         self.fleet.hosts(self.host)
         hosts = self._asked(self.fleet.hosts())
         room = self.keeper.room(hosts) if self.keeper else None
         kept = keepers.words(self.fleet.opts)
-        self._here = {guest.name for one in hosts if one.name == self.host for guest in one.guests}
-        targets, unplaced = plan(hosts, self.host, self.policy, self.plans, room)
+        [here] = [one for one in hosts if one.name == self.host]
+        self._here = {guest.name: guest for guest in here.guests}
+        targets, unplaced = plan(hosts, self.host, self.policy, self.plans, room, pinned)
+        if self.plans is not None:
+            for name in targets:
+                self.plans[name] = replace(self.plans[name], evacuated=self.reason)
         return (
             {name: target for name, target in targets.items() if name not in kept},
             {name: why for name, why in unplaced.items() if name not in kept},
@@ -204,20 +263,13 @@ class Evacuate:
                 raise
             return {}, {self.host: f"what is left on it is not known: {exc.text}"}
 
-    def _mark(self, guests: set[str]) -> None:
-        """Raises OperationFailed when the host has no such mark then."""
-        mark = MaintenanceMark(self.reason, tuple(sorted(guests)))
-        if _marked(self.fleet, self.host, mark.to_answer()) != mark:
-            raise errors.OperationFailed(
-                f"{self.host} did not record its maintenance: it may get new guests"
-            )
-
 
 class Restore:
     """Ends the maintenance and brings back what was moved away.
 
-    Those that could not be brought back stay where they are, and are named; the host keeps their
-    names, so that it can be called again.
+    An evacuation of the host that is at work begins no further move, and is waited for. Guests that
+    could not be brought back stay where they are, and are named; the host keeps their names, so
+    that it can be called again.
     """
 
     def __init__(
@@ -235,52 +287,108 @@ class Restore:
         """Which guests would come back."""
         reasons = Reasons()
         with reasons:
-            planned, unknown = self._plan()
-            rows = [["guest", "comes from"], *([m.guest, m.source] for m in planned)]
+            self.fleet.hosts(self.host)
+            owner = lock.at_host(self.fleet.opts, self.host)
+            if owner and not _evacuates(owner):
+                raise lock.drained(self.host, owner)
+            planned, unknown = self._plan(EvacuationRecord(self.fleet, self.host))
+            rows = [["guest", "comes from"], *([m.guest, m.source] for m in planned.values())]
             rows += [[name, why] for name, why in unknown.items()]
             comment = f"{self.host} would take guests again, and {len(planned)} would come back"
-            back = {move.guest: self.host for move in planned}
-            return Checked(self.host, comment, {"moved": back}, {"table": rows})
+            comment += f"; {owner}, would be stopped first" if owner else ""
+            back = {move.guest: self.host for move in planned.values()}
+            return Checked(
+                self.host, comment, {"moved": back}, {"table": rows}, complete=not unknown
+            )
         return reasons.checked(self.host)
 
     def run(self) -> Result:
-        """Raises NotFound, InvalidInput when the host is not in maintenance."""
+        """Raises NotFound, InvalidInput when the host is not in maintenance, OperationFailed where
+        another restore is at work on it."""
         fleet, host = self.fleet, self.host
-        planned, unknown = self._plan()
-        self._open({move.guest for move in planned} | set(unknown))
-        outcome = moves.run(planned, self.migrate, self.report, self.limits)
-        outcome.left.update(unknown)
-        self._open(outcome.left)
-        away.keep(fleet.opts, host, away.of(fleet.opts, host) & set(outcome.left))
+        fleet.hosts(host)
+        with lock.host(fleet.opts, host, f"virt.restore {host}", self._stop):
+            record = EvacuationRecord(fleet, host)
+            planned, unknown = self._plan(record)
+            others = record.others & set(unknown)
+            record.open(others)
+            outcome = moves.run(planned.values(), self.migrate, self.report, self.limits)
+            self._settle(record, {move.guest: move.source for move in planned.values()}, outcome)
+            record.forget(uuid for uuid, move in planned.items() if move.guest in outcome.moved)
+            outcome.left.update(unknown)
+            record.open(others)
         return outcome.result(host, f"{host} takes guests again")
 
-    def _plan(self) -> tuple[list[moves.GuestMove], dict[str, str]]:
-        """(the moves that would bring back what was moved away, guest to why it stays where it is).
+    def _stop(self, owner: str) -> None:
+        """An evacuation is stopped: the host takes guests at once."""
+        if not _evacuates(owner):
+            raise lock.drained(self.host, owner)
+        words = f"no further guest leaves {self.host}, those on their way are waited for"
+        self.report.step("stops", f"{owner}, is stopped: {words}")
+        mark = EvacuationRecord(self.fleet, self.host).mark()
+        asked = {"off": True, "guests": [*mark.guests] if mark else []}
+        self.fleet.one(self.host, "virt.maintenance", asked)
+
+    def _plan(self, record: EvacuationRecord) -> tuple[dict[str, moves.GuestMove], dict[str, str]]:
+        """(UUID to the move that would bring back what was moved away, guest to why it stays where
+        it is).
 
         Guests that were purged since are forgotten, also those that are back already: but only when
         every host was heard. What the host names and this master did not move away stays.
         """
-        fleet, host = self.fleet, self.host
-        fleet.hosts(host)
-        mark = _marked(fleet, host)
+        mark = record.mark()
         if mark is None:
-            raise errors.InvalidInput(f"{host} is not in maintenance")
-        locations = find.locations(fleet)
-        planned, unknown, ours = [], {}, away.of(fleet.opts, host)
-        for name in mark.guests:
-            places = sorted(locations.guests.get(name, {}))
-            if host in places or not (places or locations.unreachable):
-                continue
-            if name not in ours:
-                unknown[name] = (
-                    f"{host} says that it was evacuated from there, but this master did not move it"
-                )
-            elif places:
-                planned.append(moves.GuestMove(name, places[0], host))
+            raise errors.InvalidInput(f"{self.host} is not in maintenance")
+        record.read(mark)
+        seen = migrating.locations(self.fleet)
+        planned, unknown = {}, {}
+        for uuid, found in record.observed(seen).items():
+            name = record.guests[uuid]
+            if found.is_back(self.host) or found.is_gone:
+                record.forget([uuid])
+            elif why := self._stays(name, found):
+                unknown[name] = why
             else:
-                unknown[name] = f"it is on no host that answers ({locations.unreachable_text()})"
+                [(source, called)] = found.hosts.items()
+                planned[uuid] = moves.GuestMove(called, source, self.host)
+        for name in record.others:
+            places = seen.guests.get(name, {})
+            if self.host not in places and (places or seen.unreachable):
+                unknown[name] = (
+                    f"{self.host} says that it was evacuated from there, "
+                    "but this master did not move it"
+                )
         return planned, unknown
 
-    def _open(self, away: Iterable[str]) -> None:
-        """The host takes guests again; it keeps the names of those that are still away."""
-        self.fleet.one(self.host, "virt.maintenance", {"off": True, "guests": sorted(away)})
+    def _stays(self, name: str, found: Observed) -> str | None:
+        """Why a guest that was moved away is not brought back now, or None."""
+        if not found.hosts:
+            return f"it is on no host that answers ({found.silent})"
+        if found.moving:
+            return f"a migration of it is not ended: salt-run virt.migrate_recover {name}"
+        if len(found.hosts) > 1:
+            places = ", ".join(sorted(found.hosts))
+            return f"it is on more than one host ({places}): salt-run virt.repair name={name}"
+        return None
+
+    def _settle(
+        self, record: EvacuationRecord, sources: dict[str, str], outcome: moves.MovesOutcome
+    ) -> None:
+        """Asks all hosts what became of those that are said to be left: the answer may have been
+        lost, or somebody else has moved or removed them."""
+        if not outcome.left:
+            return
+        seen = migrating.locations(self.fleet)
+        for uuid, found in record.observed(seen).items():
+            called = next(iter(found.hosts.values()), record.guests[uuid])
+            if called in outcome.left and found.is_back(self.host):
+                KeyStore(self.fleet.opts).moved(called, sources[called], self.host)
+                outcome.moved[called] = self.host
+                del outcome.left[called]
+            elif called in outcome.left and found.is_gone:
+                record.forget([uuid])
+                del outcome.left[called]
+
+
+def _evacuates(owner: str) -> bool:
+    return owner.startswith("virt.evacuate ")

@@ -1,4 +1,5 @@
-"""One operation at a time on a guest, and on a deployment, on this master."""
+"""One operation at a time on a guest, on a deployment, and on the guests of a host that is drained,
+on this master."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from saltvirt import errors, plain
@@ -69,6 +70,67 @@ def refuse_taken(opts: held.Opts, name: str) -> None:
 
 def _under_way(name: str, owner: str) -> errors.OperationFailed:
     return errors.OperationFailed(f"{name}: {owner}, is under way; wait for it")
+
+
+def _host_path(opts: held.Opts, host: str) -> Path:
+    return Path(opts["cachedir"]) / "virt" / "evacuations" / host
+
+
+@contextlib.contextmanager
+def host(
+    opts: held.Opts, name: str, what: str, stop: Callable[[str], object] | None = None
+) -> Iterator[None]:
+    """Holds the lock of what is evacuated from a host for the block. name: of a hypervisor of this
+    master. stop: is called with the owner of a lock that is held, and raises unless that operation
+    is to be stopped; it is waited for then, for ``virt:queue_timeout`` at most.
+
+    Raises OperationFailed, with the owner, where the lock is held and not waited for, or for too
+    long.
+    """
+    path = _host_path(opts, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = held.take(path, what) or _again(path, what)
+    if handle is None:
+        owner = held.owner(path)
+        if stop is None:
+            raise drained(name, owner)
+        stop(owner)
+        _stop_path(opts, name).touch()
+        handle = held.wait(opts, lambda: held.take(path, what), lambda: held.owner(path))
+    try:
+        _stop_path(opts, name).unlink(missing_ok=True)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _stop_path(opts: held.Opts, host: str) -> Path:
+    return _host_path(opts, f".{host}.stop")
+
+
+def is_stopped(opts: held.Opts, host: str) -> bool:
+    """Whether who holds the host's lock is to end, because another operation waits for it."""
+    return _stop_path(opts, host).exists()
+
+
+def at_host(opts: held.Opts, name: str) -> str | None:
+    """Who holds the lock of what is evacuated from the host, or None."""
+    path = _host_path(opts, name)
+    return held.owner(path) if held.is_taken(path) else None
+
+
+def refuse_drained(opts: held.Opts, name: str) -> None:
+    """Raises what :func:`host` would raise now."""
+    owner = at_host(opts, name)
+    if owner:
+        raise drained(name, owner)
+
+
+def drained(host: str, owner: str) -> errors.OperationFailed:
+    """What refuses an operation on the host's guests while the owner has its lock."""
+    return errors.OperationFailed(
+        f"{host}: {owner}, is under way; wait for it, or end it: salt-run virt.restore {host}"
+    )
 
 
 @contextlib.contextmanager

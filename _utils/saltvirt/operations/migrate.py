@@ -88,10 +88,12 @@ class Targets:
 @dataclass(frozen=True)
 class MovePlan:
     """Where a guest goes from the source, as one of many that were placed in one picture of the
-    hosts."""
+    hosts. evacuated: why the source is in maintenance; once it is not, for this reason, the guest
+    stays there. None: the source need not be."""
 
     source: str
     targets: Targets
+    evacuated: str | None = None
 
 
 # guest to its plan
@@ -374,6 +376,7 @@ class Migrate:
             KeyStore(self.fleet.opts).moved(self.name, earlier, source)
             if ended.outcome == MOVED and self.target in (None, source):
                 return self._done(_ended(self.name, earlier, source), _changes(earlier, source))
+        self._refuse_stopped(seen)
         source = seen.host_of(self.name)
         if seen.target_leftovers.get(self.name):
             self._take_away()
@@ -386,6 +389,15 @@ class Migrate:
         done = self._cleaned(source, done)
         comment = _sentence(self.name, source, target, done)
         return self._done(comment, _changes(source, target), done)
+
+    def _refuse_stopped(self, seen: MigrationLocations) -> None:
+        """Raises OperationFailed where the guest was to leave in an evacuation that was ended."""
+        if self.plan is None or self.plan.evacuated is None:
+            return
+        source = self.plan.source
+        closed = seen.hosts[source].maintenance if source in seen.hosts else self.plan.evacuated
+        if closed != self.plan.evacuated or lock.is_stopped(self.fleet.opts, source):
+            raise errors.OperationFailed(f"the evacuation of {source} was ended")
 
     def _planned_hosts(self) -> MigrationLocations | None:
         """What both hosts of the plan say, when the guest is active on the one, and nothing of an

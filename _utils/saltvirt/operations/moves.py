@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
-from saltvirt import errors
+from saltvirt import errors, plain
 from saltvirt.operations.operation import Result
 from saltvirt.operations.report import Report
+
+log = logging.getLogger(__name__)
 
 # of a guest and the host that it shall go to: the host that it is on then
 Migrate = Callable[[str, str], str]
@@ -55,8 +58,8 @@ def run(
     """Makes the moves, in their order as far as the limits allow.
 
     moves: GuestMoves. migrate: callable(guest, target) that returns the host the guest is on then,
-    and raises VirtError. It is called from several threads. limits: as slots.limits gives
-    them; those that another process takes up are waited for in migrate.
+    and raises VirtError; any other exception is logged. It is called from several threads. limits:
+    as slots.limits gives them; those that another process takes up are waited for in migrate.
     Returns a MovesOutcome; a failure of one guest does not stop the others.
     """
     outcome, waiting = MovesOutcome(), list(moves)
@@ -85,3 +88,7 @@ def _note(outcome: MovesOutcome, guest: str, done: Future[str], report: Report) 
     except errors.VirtError as exc:
         outcome.left[guest] = exc.text
         report.step("left", f"{guest} stays: {exc.text}", guest=guest)
+    except Exception as exc:  # such as a master's full disk: of this guest, not of the others
+        log.exception("the move of %s failed", guest)
+        outcome.left[guest] = plain.line(f"{type(exc).__name__}: {exc}")
+        report.step("left", f"{guest} is left: {outcome.left[guest]}", guest=guest)

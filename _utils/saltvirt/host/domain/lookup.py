@@ -45,6 +45,11 @@ def states(conn: libvirt.virConnect) -> dict[str, str]:
     return found
 
 
+def uuids(conn: libvirt.virConnect) -> dict[str, str]:
+    """Every domain's UUID by name."""
+    return {dom.name(): dom.UUIDString() for dom in conn.listAllDomains()}
+
+
 def lookup(conn: libvirt.virConnect, name: str) -> libvirt.virDomain:
     """The virDomain of this name. Raises NotFound, naming the host."""
     try:
