@@ -15,8 +15,6 @@ virt.migrate`` does the same by the guest's name alone.
         address: 10.9.0.0/24  # where this host is reached by guests that come: its address
                               # there; or an address or name of its own. Default: its host name
         bandwidth: 1000       # MiB/s
-        disks_port: 49215     # the port for disks, one migration at a time. Default: libvirt
-                              # chooses a free one
         policy: converge      # or safe, postcopy, pause
         timeout_per_gib: 300  # seconds per GiB of memory and disk; at least 300 s in all
         stall_timeout: 150    # seconds without getting nearer to the end
@@ -82,6 +80,8 @@ def _job(vm_, target, kwargs):
     get = __salt__["config.get"]
     configured = options.configured(get)
     of_host = settings.option(get, "migration:address")
+    if settings.option(get, "migration:disks_port") is not None:
+        log.warning("virt:migration:disks_port has no effect: libvirt chooses the port for disks")
     address = where.of_target(address, of_host, own_address.own)
     tunnel = settings.boolean(get, "tunnel", False)
     wanted = options.parse(given, tunnel, configured.policy)
@@ -307,15 +307,6 @@ def _address():
         return None
 
 
-def _disks_port():
-    """The same of the one port for disks."""
-    try:
-        return options.configured(__salt__["config.get"]).disks_port
-    except errors.InvalidInput as exc:
-        log.warning("%s", exc)
-        return None
-
-
 def migrate_locations(**kwargs):
     """
     What the master's ``virt.migrate`` asks of every host: guests, and whether it takes more.
@@ -328,8 +319,7 @@ def migrate_locations(**kwargs):
         ``maintenance`` (the reason, or None), ``address`` (where guests that come reach it;
         None: by its name),
         ``certificates`` (those of this host: use to ``host``, ``file``, ``until``, ``wrong``),
-        ``disks_port`` (its ``virt:migration:disks_port``, where it has one), ``uuids`` (name to
-        UUID)
+        ``uuids`` (name to UUID)
 
     CLI Example:
 
@@ -353,7 +343,6 @@ def migrate_locations(**kwargs):
         address=_address(),
         certificates=validity.here(__opts__["id"]),
         maintenance=maintenance.reason(),
-        disks_port=_disks_port(),
     ).to_answer()
 
 

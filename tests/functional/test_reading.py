@@ -1,5 +1,6 @@
 """Reading and lifecycle on libvirt's test driver; what it did is read from raw libvirt."""
 
+import contextlib
 import json
 import os
 import re
@@ -336,6 +337,13 @@ def test_a_wrong_address_for_migrations_is_no_reason_to_say_nothing_of_guests(ca
     found = virt["virt.migrate_locations"]()
     assert (found.get("address"), found["guests"]) == (None, {"test": "running"})
     assert "virt:migration:address" in caplog.text
+
+
+def test_a_fixed_port_for_disks_is_said_to_have_no_effect(caplog, conn):
+    virt = load("test:///default", migration={"disks_port": 49300})
+    with contextlib.suppress(errors.OperationFailed):  # it has no disk that could be read
+        virt["virt.migratable"]("test")
+    assert "virt:migration:disks_port has no effect" in caplog.text
 
 
 def test_a_host_is_told_to_be_given_up_for_lost_once_it_is(tmp_path, monkeypatch):

@@ -13,9 +13,6 @@ from saltvirt.spec import network, profiles
 from tests.lab import paths
 from tests.tools import api
 
-# ports that libvirt gives to the memory of guests that come
-MEMORY = range(49152, 49216)
-
 
 def samples(page):
     """What each YAML block of the page says."""
@@ -62,15 +59,6 @@ def test_the_samples_of_migration_are_read():
     assert where.of_itself(given["address"], own.get) == "10.9.0.7"
     limits = master["virt"]["migration"]
     assert slots.limits(master) == (limits["at_once"], limits["at_once_per_host"])
-
-
-def test_the_port_for_disks_is_open_and_none_that_memory_gets_first():
-    """libvirt takes the lowest that is free for memory; the firewall opens all of them."""
-    page = (paths.REPOSITORY / "docs/migration.md").read_text(encoding="utf-8")
-    manual = (paths.REPOSITORY / "_modules/virt_migrate.py").read_text(encoding="utf-8")
-    for text in (page, manual):
-        [port] = re.findall(r"^ +disks_port: (\d+)", text, re.M)
-        assert int(port) == MEMORY[-1]
 
 
 def test_the_samples_of_networks_are_read():

@@ -40,19 +40,6 @@ def test_those_that_fit_run_at_once_and_the_others_wait(tmp_path):
     assert said == ["1 migration from or to hv1 is under way (virt:migration:at_once_per_host)"]
 
 
-def test_one_port_for_disks_is_for_one_migration_at_a_time(tmp_path, monkeypatch):
-    now = Clock()
-    now.sleep = lambda seconds: first.__exit__(None, None, None)
-    monkeypatch.setattr(waiting, "time", now)
-    config, said = opts(tmp_path, at_once_per_host=2), []
-    first = slots.taken(config, ("hv1", "hv2"), said.append, disks_to="hv2")
-    first.__enter__()
-    with slots.taken(config, ("hv3", "hv2"), said.append):
-        assert said == [], "libvirt chooses a port for it"
-    with slots.taken(config, ("hv3", "hv2"), said.append, disks_to="hv2"):
-        assert said == ["1 migration to hv2 by one port is under way (virt:migration:disks_port)"]
-
-
 def test_the_limit_in_all(tmp_path, monkeypatch):
     now = Clock()
     now.sleep = lambda seconds: held.close()

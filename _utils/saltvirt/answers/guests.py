@@ -30,8 +30,7 @@ class MigrationFacts(HostGuests):
     """What `virt.migrate_locations` answers. unfinished: guests whose migration from here was
     broken off. ratios, limits: its own `virt:ratios` and `virt:placement`, as they are. address:
     where guests that come reach it; None: by its name. certificates: by their use. maintenance: why
-    it takes no guests. disks_port: its `virt:migration:disks_port`, for guests that leave it.
-    uuids: name to UUID; empty of a host that does not tell."""
+    it takes no guests. uuids: name to UUID; empty of a host that does not tell."""
 
     unfinished: tuple[str, ...]
     ratios: Any = None
@@ -39,7 +38,6 @@ class MigrationFacts(HostGuests):
     address: str | None = None
     certificates: dict[str, Certificate] = field(default_factory=dict)
     maintenance: str | None = None
-    disks_port: int | None = seldom(None)
     uuids: dict[str, str] = seldom({})
 
 

@@ -106,7 +106,6 @@ def parameters(
         "AUTO_CONVERGE_INCREMENT": options.auto_converge_increment,
         "MIGRATE_DISKS": list(disks),
         "MIGRATE_DISKS_DETECT_ZEROES": list(zeroes),
-        "DISKS_PORT": configured.disks_port,
         "URI": where.uri(configured.address),
         "TLS_DESTINATION": destination,
     }

@@ -94,7 +94,6 @@ class MigrationSettings:
 
     policy: str = Options.policy
     bandwidth: int | None = None
-    disks_port: int | None = None
     timeout_per_gib: float | None = None
     timeout: float | None = None
     stall_timeout: float | None = None
@@ -111,7 +110,6 @@ def configured(get: Callable[..., Any]) -> MigrationSettings:
     return MigrationSettings(
         policy=settings.choice(get, "migration:policy", Options.policy, POLICIES),
         bandwidth=settings.integer(get, "migration:bandwidth", None),
-        disks_port=settings.integer(get, "migration:disks_port", None, most=65535),
         timeout_per_gib=settings.number(get, "migration:timeout_per_gib"),
         timeout=settings.number(get, "migration:timeout"),
         stall_timeout=settings.number(get, "migration:stall_timeout"),

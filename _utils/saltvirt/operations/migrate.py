@@ -252,11 +252,6 @@ def _reported(seen: MigrationLocations, host: str | None) -> dict[str, Any]:
     return {key: said[key] for key in words if said.get(key)}
 
 
-def _fixed_port(seen: MigrationLocations, source: str) -> bool:
-    """Whether the source sends all disks to one port of the target."""
-    return source in seen.hosts and seen.hosts[source].disks_port is not None
-
-
 def _terms(seen: MigrationLocations, found: Targets, host: str) -> dict[str, Any]:
     """The same, with the policy by which all hosts count."""
     return {**_reported(seen, host), "placement": found.terms[host].to_answer()}
@@ -417,11 +412,7 @@ class Migrate:
         refusals = []
         for target in found.names:
             with slots.taken(
-                self.fleet.opts,
-                (source, target),
-                self._wait,
-                f"virt.migrate of {self.name}",
-                disks_to=target if _fixed_port(seen, source) else None,
+                self.fleet.opts, (source, target), self._wait, f"virt.migrate of {self.name}"
             ):
                 self.report.step("target", f"{self.name}: moving it from {source} to {target}")
                 if target in found.warnings:

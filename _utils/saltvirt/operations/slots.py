@@ -27,7 +27,6 @@ INITS = 8
 QUIET_S = 120
 _OWN_PART = 0.5
 _BACKUP_OF, _BACKUP_TO = "backup-of-", "backup-to-"
-_DISKS_TO = "disks-to-"
 
 
 def limits(opts: held.Opts) -> tuple[int, int]:
@@ -55,19 +54,14 @@ def taken(
     hosts: Iterable[str],
     tell: Tell,
     what: str = "a migration",
-    disks_to: str | None = None,
 ) -> Iterator[Slots]:
     """Holds a slot of the whole and one of each host for the block; waits for them.
 
     opts: the master's configuration. tell: called once with the reason when it has to wait. what:
-    the operation, for whoever wants to know. disks_to: the host that gets the disks through one
-    fixed port, virt:migration:disks_port of the source: one migration at a time can have it.
-    Raises OperationFailed when it waited too long.
+    the operation, for whoever wants to know. Raises OperationFailed when it waited too long.
     """
     in_all, each = limits(opts)
     wanted = {"all": in_all, **{f"of-{host}": each for host in hosts}}
-    if disks_to:
-        wanted[f"{_DISKS_TO}{disks_to}"] = 1
     with _all_of(opts, wanted, tell, what) as slots:
         yield slots
 
@@ -152,9 +146,6 @@ def _reason(kind: str, number: int) -> str:
     if kind.startswith(_BACKUP_TO):
         about = f" to {kind.removeprefix(_BACKUP_TO)}"
         return f"{_under_way(number, 'backup', about)} (virt:backup:at_once_per_target)"
-    if kind.startswith(_DISKS_TO):
-        about = f" to {kind.removeprefix(_DISKS_TO)} by one port"
-        return f"{_under_way(number, 'migration', about)} (virt:migration:disks_port)"
     if kind == "all":
         return f"{_under_way(number, 'migration')} (virt:migration:at_once)"
     host = kind.removeprefix("of-")

@@ -36,7 +36,5 @@ def test_the_documented_settings_move_guests_with_their_disks_two_at_once(config
     with ThreadPoolExecutor() as pool:
         ended = [*pool.map(lambda one: cloud.run("virt.migrate", one.name, "hv2"), made)]
     assert [done.rc for done in ended] == [0, 0], ended
-    waited = "1 migration to hv2 by one port is under way (virt:migration:disks_port)"
-    assert sum(waited in done.stdout for done in ended) == 1
     for guest in made:
         guest.is_whole_on("hv2")

@@ -29,12 +29,12 @@ def test_salts_arguments_reach_libvirt():
         "PEER2PEER", "LIVE", "TLS", "PERSIST_DEST", "UNDEFINE_SOURCE", "COMPRESSED", "POSTCOPY",
         "AUTO_CONVERGE", "ABORT_ON_ERROR", "NON_SHARED_INC",
     }  # fmt: skip
-    configured = MigrationSettings(address="10.0.0.2", disks_port=49999)
+    configured = MigrationSettings(address="10.0.0.2")
     assert flags.parameters(asked, ["vda"], configured) == {
         "BANDWIDTH": 100, "BANDWIDTH_POSTCOPY": 50, "COMPRESSION": ["mt", "xbzrle"],
         "COMPRESSION_MT_LEVEL": 0, "COMPRESSION_MT_THREADS": 2, "COMPRESSION_MT_DTHREADS": 3,
         "COMPRESSION_XBZRLE_CACHE": 65536, "AUTO_CONVERGE_INITIAL": 20,
-        "AUTO_CONVERGE_INCREMENT": 10, "MIGRATE_DISKS": ["vda"], "DISKS_PORT": 49999,
+        "AUTO_CONVERGE_INCREMENT": 10, "MIGRATE_DISKS": ["vda"],
         "URI": "tcp://10.0.0.2",
     }  # fmt: skip
 
@@ -252,10 +252,9 @@ def test_what_the_call_leaves_out_is_as_the_host_is_configured():
 
 
 def test_the_settings_of_a_hypervisor():
-    given = {"virt:migration:bandwidth": 50, "virt:migration:disks_port": 65535,
-             "virt:migration:timeout": 9}  # fmt: skip
+    given = {"virt:migration:bandwidth": 50, "virt:migration:timeout": 9}
     found = options.configured(lambda key, default=None: given.get(key, default))
-    assert found == MigrationSettings("converge", bandwidth=50, disks_port=65535, timeout=9)
-    given["virt:migration:disks_port"] = 65536
-    with pytest.raises(InvalidInput, match="virt:migration:disks_port"):
+    assert found == MigrationSettings("converge", bandwidth=50, timeout=9)
+    given["virt:migration:bandwidth"] = 0
+    with pytest.raises(InvalidInput, match="virt:migration:bandwidth"):
         options.configured(lambda key, default=None: given.get(key, default))
