@@ -204,6 +204,22 @@ def test_to_look_changes_nothing(tmp_path, keys):
     assert "no guest 'x' on any hypervisor" in Purge(cloud, "x").check().reasons
 
 
+def test_the_key_of_a_guest_that_may_run_on_a_silent_host_stays(tmp_path, keys, monkeypatch):
+    """It is off here: virsh migrate leaves such a definition. The guest that runs has that key."""
+    silent = {"hv2": "down: no connection to the master"}
+    cloud = Cloud(tmp_path, OWN)
+    cloud.guests = {"hv1": {"web1": "shutdown"}}
+    monkeypatch.setattr(proof, "unmatched", lambda opts, hosts: silent)
+    why = f"the guest may run on a host that does not answer (hv2: {silent['hv2']})"
+    found = Purge(cloud, "web1").check()
+    assert f"; its key stays: {why}" in found.comment
+    done = Purge(cloud, "web1").run()
+    assert (keys["deleted"], cloud.guests["hv1"]) == ([], {})
+    assert f"; its key stays: {why}" in done.comment
+    cloud.guests = {"hv1": {"web1": "running"}}
+    assert "and its key from the master" in Purge(cloud, "web1").run().comment
+
+
 def test_all_that_the_master_knows_of_it_goes(tmp_path, keys):
     cloud = Cloud(tmp_path, OWN)
     away.keep(cloud.opts, "hv2", {"db1": "db1", "web1": "web1"})

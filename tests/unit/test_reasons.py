@@ -39,6 +39,7 @@ class Cloud:
         self.refused = {f"virt.{name}": why for name, why in refused.items()}
         self.guests, self.maintenance = {"hv1": {"a": GUEST, "b": GUEST}, "hv2": {}}, None
         self.done, self.down, self.examined = [], set(), []
+        self.shared = {}
 
     def hosts(self, only=None):
         if only not in (None, "hv1", "hv2"):
@@ -66,6 +67,8 @@ class Cloud:
         if fun == "virt.migratable":
             self.examined.append((host, kwarg["target"]))
             return {"migratable": False, "reasons": ["vda is a CD"]}
+        if fun == "virt.shared_disks":
+            return self.shared
         if not kwarg.get("test"):
             self.done.append((host, fun))
         return {}
@@ -241,6 +244,25 @@ def test_of_a_new_name(tmp_path, kind):
     assert "no guest 'gone'" in gone
     assert reasons(kind(cloud, report, "a", "a")) == ("a is its name already",)
     assert len(reasons(kind(cloud, report, "a/", "b/"))) == 2
+
+
+@pytest.mark.parametrize("kind", [Rename, Clone])
+def test_of_a_disk_that_may_be_in_use_on_a_host_that_does_not_answer(tmp_path, kind):
+    """A rename writes to it, a clone reads it: name_is_free is about the new name alone."""
+    cloud = Cloud(tmp_path)
+    cloud.guests["hv1"]["a"] = {**GUEST, "state": "shutdown"}
+    cloud.down, cloud.shared = {"hv2"}, {"/nfs/a": "it is on nfs"}
+    one = kind(cloud, Report(cloud, "c", "x"), "a", "c", sure=True)
+    found = [why for why in reasons(one) if "may run on one that does not answer: hv2" in why]
+    assert found == [
+        "a stays as it is on hv1: other hosts may have its disk /nfs/a (it is on nfs), and it may "
+        f"run on one that does not answer: hv2: {down('hv2').error}; wait for that"
+    ]
+    with pytest.raises(errors.OperationFailed, match="a stays as it is on hv1"):
+        one.run()
+    cloud.shared = {}
+    again = kind(cloud, Report(cloud, "c", "x"), "a", "c", sure=True).check()
+    assert not any("stays as it is" in why for why in again.reasons)
 
 
 @pytest.mark.parametrize("kind", [Rename, Clone])

@@ -7,7 +7,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.answers.migration import Recovered, UnfinishedMigration
 from saltvirt.fleet import shape
-from saltvirt.fleet.answer import Answer, down, from_return
+from saltvirt.fleet.answer import FAILED, Answer, down, from_return
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import lock, migrate, recover, target_leftovers
 
@@ -28,6 +28,10 @@ class Cloud:
         self.guests, self.unfinished, self.known, self.left = guests, {}, {}, {}
         self.says = {"outcome": "undone", "left": {}, "deleted": []}
         self.asked, self.moves = [], None
+        self.processes, self.no_libvirt = {}, []
+
+    def gather(self, hosts, fun, kwarg=None, **options):
+        return {one.host: one for one in self.ask(hosts, fun, kwarg, **options)}
 
     def hosts(self, only=None):
         return sorted(self.guests)
@@ -37,6 +41,10 @@ class Cloud:
             has = self.guests[host]
             if has is None:
                 yield down(host)
+            elif fun == "virt.running_names":
+                yield Answer(host, self.processes.get(host, []))
+            elif host in self.no_libvirt:
+                yield Answer(host, error="libvirt does not answer", kind=FAILED)
             elif fun == "virt.migrate_unfinished":
                 yield Answer(host, self.known.get(host, {}))
             else:
@@ -71,6 +79,20 @@ def test_its_host_is_asked_and_the_key_follows_the_guest(tmp_path, moved):
     assert (host, found.outcome, report.steps) == ("hv1", "undone", [])
     assert cloud.asked == [("hv1", "virt.migrate_recover", {"vm_": "web1"}, True)]
     assert moved == [("web1", "hv1", "hv2")]
+
+
+def test_a_host_whose_libvirt_alone_is_down_is_not_lost(tmp_path, moved):
+    """Its QEMU runs the guest, and libvirt's files there say so."""
+    cloud, report = Cloud(tmp_path, hv1={"web1": "running"}, hv2={}), Report()
+    cloud.unfinished, cloud.no_libvirt = {"hv1": ["web1"]}, ["hv2"]
+    cloud.processes = {"hv2": ["web1"]}
+    with pytest.raises(errors.InvalidInput, match="hv2 is not lost: its minion answers"):
+        recover.recover(cloud, "web1", report, lost="hv2")
+    assert (cloud.asked, report.steps) == ([], [])
+    cloud.processes = {}
+    assert recover.recover(cloud, "web1", report, lost="hv2")[0] == "hv1"
+    [(_, words)] = report.steps
+    assert words.endswith("; its minion answers: no process of web1 lives there by libvirt's files")
 
 
 @pytest.mark.parametrize("places", [{"hv1": {"web1": "x"}, "hv2": {"web1": "x"}}, {"hv1": {}}])

@@ -41,6 +41,7 @@ ANSWERS = {
     "virt.vm_state": STATES,
     "virt.full_info": {"vm_info?": ({str: _SHOWN}, None)},
     "virt.list_domains": [str],
+    "virt.running_names": [str],
     "virt.names_on_disk": [str],
     "virt.inventory": facts.Inventory,
     "virt.leftovers": guests.Leftovers,

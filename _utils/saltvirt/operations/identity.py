@@ -15,6 +15,7 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
 from saltvirt.operations import (
+    alone,
     away,
     find,
     hints,
@@ -122,6 +123,8 @@ class _NewName(abc.ABC):
                 )
         with reasons:
             host = locations.host_of(self.name)
+            with reasons:  # its disks are written to, or read as if nobody wrote to them
+                alone.check(fleet, locations, self.name, host)
             asked = self._asked(host)
             hidden = self._hidden(asked)
             with reasons:

@@ -88,7 +88,7 @@ def _of_all(
     found = _planned(name, verb_name, host, locations.guests[name][host])
     if VERBS[verb_name].runs and not found.nothing and not only:
         with reasons:
-            alone.check(fleet, locations, name, host)
+            alone.check(fleet, locations, name, host, f"host={host}")
     return found
 
 

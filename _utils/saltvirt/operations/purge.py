@@ -10,8 +10,9 @@ from saltvirt.answers.removal import RemovalPlan
 from saltvirt.fleet import syndic
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import away, begun, find, hints, inventory, keepers, lock, proof
+from saltvirt.operations import alone, away, begun, find, hints, inventory, keepers, lock, proof
 from saltvirt.operations.operation import Checked, Reasons, Result
+from saltvirt.placement import facts
 
 
 @dataclass(frozen=True)
@@ -106,9 +107,9 @@ class Purge:
                 lock.refuse_taken(self.fleet.opts, name)
             with reasons:
                 keepers.refuse(self.fleet.opts, name)
-            host, _ = find.locate(self.fleet, name)
+            host, unheard = self._locate(name)
             found = plan(self.fleet, host, name)
-            goes, why = self._key(host)
+            goes, why = self._key(host, unheard)
             reasons.hold()
             disks = ", ".join(found.delete) or "no disks"
             comment = f"{name} would be removed from {host}, with {disks}"
@@ -122,7 +123,7 @@ class Purge:
         fleet, name = self.fleet, names.guest(self.name)
         with lock.guest(fleet.opts, name, "virt.purge"):
             keepers.refuse(fleet.opts, name)
-            host, _ = find.locate(fleet, name)
+            host, unheard = self._locate(name)
             if self.on not in (None, host):
                 raise errors.OperationFailed(f"{name} is on {host} now, not on {self.on}: it stays")
             self._refuse_others(host)
@@ -132,7 +133,7 @@ class Purge:
             begun.forget(fleet.opts, name)
             away.forget(fleet.opts, name)
             hints.forget(fleet.opts, name)
-            goes, why = self._key(host)
+            goes, why = self._key(host, unheard)
             if goes:
                 KeyStore(fleet.opts).delete(name)
         comment = f"{name} was removed from {host}"
@@ -154,7 +155,17 @@ class Purge:
                 f"{self.name} on {host} is not of deployment {self.deployment} by now: it stays"
             )
 
-    def _key(self, host: str) -> tuple[bool, str | None]:
+    def _locate(self, name: str) -> tuple[str, str]:
+        """(the guest's host, the hosts that may have another definition of a guest that is off, and
+        run it: in words)."""
+        locations = find.locations(self.fleet)
+        host = locations.host_of(name)
+        hints.keep(self.fleet.opts, name, host)
+        if locations.guests[name][host] in facts.ACTIVE:
+            return host, ""
+        return host, "; ".join(alone.unheard(self.fleet, locations, name))
+
+    def _key(self, host: str, unheard: str) -> tuple[bool, str | None]:
         """(whether the guest's key goes with it, why it stays when there is one that does not)."""
         if not self.delete_key:
             return False, None
@@ -164,6 +175,8 @@ class Purge:
         if keys.status(self.name) is None:
             return False, None
         why = keys.stays(self.name, host)
+        if why is None and unheard:
+            why = f"the guest may run on a host that does not answer ({unheard})"
         return why is None, why
 
 

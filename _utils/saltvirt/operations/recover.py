@@ -36,18 +36,17 @@ def recover(
             raise errors.OperationFailed(_none_unfinished(name, seen))
         asked = {"vm_": name}
         if lost:
-            state = seen.guests.get(name, {}).get(lost)
-            if state:
-                raise errors.InvalidInput(f"{lost} answers, and {name} is {state} there")
+            said = _refuse_living(fleet, name, lost, seen)
             report.step(
                 "lost",
-                f"{name}: its migration ends without {lost}, which the operator declared lost",
+                f"{name}: its migration ends without {lost}, which the operator declared lost"
+                + said,
             )
             asked["lost"] = str(lost)
         found = Recovered()
         if host:
-            said = fleet.one(host, "virt.migrate_recover", asked, long=True)
-            found = Recovered.from_answer(said, host)
+            ended = fleet.one(host, "virt.migrate_recover", asked, long=True)
+            found = Recovered.from_answer(ended, host)
         gone, stay, left = target_leftovers.everywhere(fleet, name)
         known = {*gone, *stay}
         found = replace(
@@ -60,6 +59,25 @@ def recover(
         if host and len(places) == 1:
             KeyStore(fleet.opts).moved(name, host, places[0])
         return host, found
+
+
+def _refuse_living(fleet: Fleet, name: str, lost: str, seen: migrate.MigrationLocations) -> str:
+    """What the minion of the host that is said to be lost says, in words. Raises InvalidInput where
+    that host has the guest; also where its libvirt is silent and the guest's process lives."""
+    state = seen.guests.get(name, {}).get(lost)
+    if state:
+        raise errors.InvalidInput(f"{lost} answers, and {name} is {state} there")
+    if lost not in fleet.hosts():
+        return ""
+    answer = fleet.gather([lost], "virt.running_names")[lost]
+    if not answer.ok:
+        return ""
+    if name in (answer.data or ()):
+        raise errors.InvalidInput(
+            f"{lost} is not lost: its minion answers, and the process of {name} lives there; start "
+            "libvirt there, or end that process"
+        )
+    return f"; its minion answers: no process of {name} lives there by libvirt's files"
 
 
 def _none_unfinished(name: str, seen: migrate.MigrationLocations) -> str:
