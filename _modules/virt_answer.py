@@ -13,7 +13,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, units
+from saltvirt import confidential, errors, units
 from saltvirt.fleet import proof
 from saltvirt.host.node import steps
 from saltvirt.minion import events
@@ -125,9 +125,18 @@ def _check_function(fun):
 
 
 def _called(fun, kwarg):
-    """``return`` and ``retcode`` of a function, its error as Salt words it."""
+    """``return`` and ``retcode`` of a function, its error as Salt words it; ``others``: the parts
+    that tell of other guests, see saltvirt.confidential."""
     if fun not in __salt__:
         return {"return": f"'{fun}' is not available.", "retcode": 1}
+    with confidential.collected() as parts:
+        found = _result(fun, kwarg)
+    told = confidential.to_answer(parts)
+    return {**found, "others": told} if told else found
+
+
+def _result(fun, kwarg):
+    """The same, without what it tells of others."""
     try:
         return {"return": __salt__[fun](**kwarg), "retcode": 0}
     except Exception as exc:

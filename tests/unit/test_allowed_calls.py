@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("salt")
 
-from saltvirt import errors
+from saltvirt import confidential, errors
 from saltvirt.operations import allowed, owners
 from saltvirt.placement.facts import Disk, Needs
 from saltvirt.rights import grants
@@ -59,7 +59,16 @@ def cloud(opts, fleet, monkeypatch):
     return found
 
 
+BREAKS = {}
+
+
 def start(name, test=False, host=None):
+    if BREAKS:
+        reserve = confidential.part("no host takes db1")
+        text = f"{name} would break virt:ha:reserve: {reserve}"
+        if BREAKS["raises"]:
+            raise errors.Refused(text)
+        return {"result": True, "comment": text}
     return {"result": True, "comment": f"{name}: /x is used by db1", "type": type(name).__name__}
 
 
@@ -96,6 +105,22 @@ def test_a_guest_of_the_users_is_acted_on_and_no_other_is_named(ask, cloud):
     assert told == {"result": True, "comment": "web1: /x is used by somebody", "type": "str"}
     assert cloud.asked == [(None, False)]
     assert ask("all", start, "db1")["comment"].endswith("used by somebody") is False
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_part_that_tells_of_others_is_cut_by_its_mark(ask, raises, monkeypatch):
+    """Whatever the words around it are; who may do it to all guests reads all of it."""
+
+    monkeypatch.setitem(BREAKS, "raises", raises)
+
+    def said(user):
+        try:
+            return ask(user, start, "web1")["comment"]
+        except errors.Refused as exc:
+            return exc.words
+
+    assert said("bob") == "web1 would break virt:ha:reserve: somebody"
+    assert said("all") == "web1 would break virt:ha:reserve: no host takes db1"
 
 
 @pytest.mark.parametrize("name", ["db1", "gone"])

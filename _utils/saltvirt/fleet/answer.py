@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from saltvirt import errors
+from saltvirt import confidential, errors
 from saltvirt.fleet import shape
 
 DOWN = "down"
@@ -119,6 +119,7 @@ def from_return(
     event: dict with ``return``, and as Salt sends them ``retcode`` and ``success``. fun, kwarg:
     what the host was asked.
     """
+    confidential.from_answer(event.get("others"))
     try:
         data = shape.clean(event.get("return"))
     except RecursionError:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from saltvirt import errors, names, plain, settings, units
+from saltvirt import confidential, errors, names, plain, settings, units
 from saltvirt.fleet import asker
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import inventory, owners
@@ -201,15 +201,22 @@ class _Limited:
                 _tell(fleet, self.user, self.verb, self._about(), exc)
                 raise
             fleet.rest()
-            try:
-                return call()
-            except errors.VirtError as exc:
-                raise type(exc)(without_others(exc.text)) from exc
-            except Exception as exc:  # what it says may be of somebody else's guest
-                log.exception("virt.%s", self.verb)
-                raise errors.OperationFailed(
-                    "internal error: the master's log has a traceback; please report it"
-                ) from exc
+            with confidential.collected() as parts:
+                try:
+                    found: Answer = self._cut(call(), parts)
+                    return found
+                except errors.VirtError as exc:
+                    raise type(exc)(without_others(self._cut(exc.text, parts))) from exc
+                except Exception as exc:  # what it says may be of somebody else's guest
+                    log.exception("virt.%s", self.verb)
+                    raise errors.OperationFailed(
+                        "internal error: the master's log has a traceback; please report it"
+                    ) from exc
+
+    def _cut(self, told: Any, parts: list[confidential.Part]) -> Any:
+        """An answer without what tells of guests of others; who may call the verb of every guest
+        sees all of them."""
+        return told if self._own.everywhere(self.verb) else confidential.cut(told, parts)
 
     def _about(self) -> str:
         name = self._given.arguments.get("name") or self._given.arguments.get("host") or ""

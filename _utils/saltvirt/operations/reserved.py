@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from saltvirt import errors
+from saltvirt import confidential, errors
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import inventory, keepers
 from saltvirt.placement import choose, facts
 
 # what says so, as placement's filters have names
 FILTER = "reserve"
+# what a user reads who may not see the guests for which there would be no room
+RESERVED = "room is kept for other guests"
 
 
 def best(
@@ -40,7 +42,7 @@ def best(
             return choose.Decision(
                 (*decision.ranked[place:], *last), {**decision.rejected, **rejected}
             )
-        broken[candidate.host] = f"it would break virt:ha:reserve: {why}"
+        broken[candidate.host] = _broken("it", why)
     if room.warns:
         return replace(decision, warning=broken[decision.ranked[0].host])
     return choose.Decision((), {**decision.rejected, **_rejected(broken)})
@@ -61,7 +63,7 @@ def each(
     for candidate in sorted(decision.ranked, key=lambda one: one.host != first):
         why = room.refusal(candidate.host, guest)
         if why:
-            broken[candidate.host] = f"it would break virt:ha:reserve: {why}"
+            broken[candidate.host] = _broken("it", why)
         elif candidate.host != first:
             break
     whole = [one for one in decision.ranked if one.host not in broken]
@@ -105,10 +107,15 @@ def on_its_host(
         return ""
     state = "running" if runs else guest.state
     why = room.refusal(host, replace(guest, name=copy or name, state=state))
-    words = f"{copy or name} on {host} would break virt:ha:reserve: {why}"
+    words = _broken(f"{copy or name} on {host}", why)
     if why and not room.warns:
         raise errors.Refused(f"{words}; overcommit=True does it all the same")
     return words if why else ""
+
+
+def _broken(what: str, why: str) -> str:
+    """The sentence about what breaks the reserve; why names the guests of others."""
+    return f"{what} would break virt:ha:reserve: {confidential.part(why, RESERVED)}"
 
 
 def _rejected(broken: Mapping[str, str]) -> dict[str, choose.Reason]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 from xml.etree import ElementTree
 
-from saltvirt import errors
+from saltvirt import confidential, errors
 from saltvirt.design.network import build
 from saltvirt.host.connection import libvirt, unless_gone
 from saltvirt.host.network import links, networks
@@ -134,7 +134,7 @@ def remove(conn: libvirt.virConnect, name: str, force: bool = False, test: bool 
     on_it = users(conn, network)
     if on_it and not force:
         raise errors.InvalidInput(
-            f"network {name} on {conn.getHostname()} is used by {', '.join(on_it)}; "
+            f"network {name} on {conn.getHostname()} is used by {confidential.listed(on_it)}; "
             "force: True removes it anyway"
         )
     active, persistent = bool(network.isActive()), bool(network.isPersistent())

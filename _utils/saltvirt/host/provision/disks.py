@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, cast
 
-from saltvirt import errors
+from saltvirt import confidential, errors
 from saltvirt.design.source import Source
 from saltvirt.host.domain import lookup
 from saltvirt.host.provision import existing_disk, pool_disk, undo_disks
@@ -228,7 +228,7 @@ def not_in_use(conn: libvirt.virConnect, works: Iterable[Work], guest: str) -> N
         for tree in files.trees(dom) if dom.name() != guest else ():
             for path in files.writable(conn, tree):
                 if path in local:
-                    raise errors.Refused(f"{path} is a disk of {dom.name()}")
+                    raise errors.Refused(f"{path} is a disk of {confidential.part(dom.name())}")
     _not_needed(conn, there, guest)
 
 
@@ -242,7 +242,9 @@ def _not_needed(conn: libvirt.virConnect, works: Iterable[Work], guest: str) -> 
     for work, path in written:
         users = used.of(usage.keys_of(conn, path))
         if users:
-            raise errors.Refused(f"{path} is used by {', '.join(users)}: no guest writes to it")
+            raise errors.Refused(
+                f"{path} is used by {confidential.listed(users)}: no guest writes to it"
+            )
         why = work.make and usage.read(conn, beside=[path]).why(usage.keys_of(conn, path))
         why = why or (work.make and (_held(path) or _not_blank(conn, path)))
         if why:
@@ -295,7 +297,7 @@ def _not_far(conn: libvirt.virConnect, works: Iterable[Work], guest: str) -> Non
             for node in tree.iterfind("devices/disk"):
                 place = _far(Disk(node).source)
                 if place in wanted:
-                    raise errors.Refused(f"{place} is a disk of {dom.name()}")
+                    raise errors.Refused(f"{place} is a disk of {confidential.part(dom.name())}")
 
 
 def _far(source: DiskSource) -> str | None:

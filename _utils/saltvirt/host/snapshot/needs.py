@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from saltvirt import errors
+from saltvirt import confidential, errors
 from saltvirt.host.storage import bounded, chains, files, usage
 from saltvirt.xml import tree
 
@@ -102,7 +102,9 @@ def refuse(
             keys = usage.keys_of(conn, path)
         users = used.of(keys, own)
         if users:
-            raise errors.Refused(f"{path} would be lost, and is needed by {', '.join(users)}")
+            raise errors.Refused(
+                f"{path} would be lost, and is needed by {confidential.listed(users)}"
+            )
         if silent or used.why(keys, own):
             why = f"{', '.join(silent)} does not answer" if silent else used.why(keys, own)
             raise errors.Refused(f"{path} would be lost, and {why}")

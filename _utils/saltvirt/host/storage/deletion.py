@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from saltvirt import errors
+from saltvirt import confidential, errors
 from saltvirt.host.storage import usage
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def unused(
     with usage.closed(conn, [path]) as held:
         used, keys = usage.read(conn, but, beside=[path]), usage.keys_of(conn, path)
         users = used.of(keys, doomed)
-        why = f"used by {', '.join(users)}" if users else held[path]
+        why = f"used by {confidential.listed(users)}" if users else held[path]
         if not why and not ours:
             why = used.why(keys, doomed)
         if why:

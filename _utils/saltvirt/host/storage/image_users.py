@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from saltvirt import errors
+from saltvirt import confidential, errors
 from saltvirt.host.storage import bounded, usage
 from saltvirt.images import cache
 
@@ -97,7 +97,7 @@ def _why(conn: libvirt.virConnect, used: usage.Usage, note: cache.ImageNote) -> 
     keys = usage.keys_of(conn, note.path)
     by = used.of(keys)
     if by:
-        return f"needed by {', '.join(by)}"
+        return f"needed by {confidential.listed(by)}"
     others = usage.others_may_have(conn, note.path)
     others = others and f"other hosts may need it, too: {others}"
     return used.why(keys) or others

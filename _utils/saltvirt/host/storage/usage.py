@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
-from saltvirt import errors
+from saltvirt import confidential, errors
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translate
 from saltvirt.host.domain import aside, metadata
@@ -104,7 +104,7 @@ class Usage:
         """Why it must stay, in words; None when nobody could reach it."""
         users = self.of(keys, {*doomed} - {None})
         if users:
-            return f"used by {', '.join(users)}"
+            return f"used by {confidential.listed(users)}"
         return self.doubts([key for key in keys if isinstance(key, str)], {*doomed})
 
     def doubts(self, paths: Collection[str], doomed: Collection[str] = ()) -> str | None:
@@ -214,7 +214,7 @@ def elsewhere(
             for user in _who_meets(used, one)
             if not user.file or not any(_is(user.file, other) for other in places)
         }
-        words = f"used by {', '.join(sorted(users))}"
+        words = f"used by {confidential.listed(sorted(users))}"
         found[one.path] = words if users else used.doubts([one.path])
     return found
 
@@ -639,7 +639,7 @@ def decide(
     for path in keep:
         users = used.of(keys_of(conn, path), doomed)
         if users:
-            keep[path] = f"used by {', '.join(users)}"
+            keep[path] = f"used by {confidential.listed(users)}"
     while True:
         said = {path: why(path) for path in doomed if is_there(conn, path)}
         kept = {path: reason for path, reason in said.items() if reason}

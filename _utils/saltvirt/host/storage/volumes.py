@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from saltvirt import errors, units
+from saltvirt import confidential, errors, units
 from saltvirt.design.volume import build
 from saltvirt.host import connection
 from saltvirt.host.connection import Unread, libvirt, named, translate, translated
@@ -239,7 +239,8 @@ def refuse_written(conn: libvirt.virConnect, pool: str, volume: libvirt.virStora
     others = sorted({*used.of(own)} - _disk_of(conn, volume, own))
     if others:
         raise errors.InvalidInput(
-            f"volume {name} in {pool} is not written over: it is needed by {', '.join(others)}"
+            f"volume {name} in {pool} is not written over: "
+            f"it is needed by {confidential.listed(others)}"
         )
 
 
@@ -263,7 +264,7 @@ def _why(used: usage.Usage, keys: frozenset[Key], doomed: Collection[str]) -> st
     """Why a volume must stay, in words; None when it is proven unused."""
     guests, everybody = used.guests(keys), used.of(keys, doomed)
     if guests:
-        return f"is a disk of {', '.join(guests)}, or what it is based on"
+        return f"is a disk of {confidential.listed(guests)}, or what it is based on"
     if everybody:
         return f"is what {', '.join(everybody)} is based on"
     why = used.why(keys, doomed)

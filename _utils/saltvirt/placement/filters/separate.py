@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from saltvirt import confidential
+
 if TYPE_CHECKING:
     from saltvirt.placement.facts import Host, PlacementRequest
     from saltvirt.placement.policy import PlacementPolicy
@@ -15,5 +17,6 @@ def reason(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> st
     for guest in host.guests:
         shared = set(guest.groups) & set(request.groups)
         if shared:
-            return f"already has {guest.name} of group {', '.join(sorted(shared))}"
+            other = confidential.part(guest.name)
+            return f"already has {other} of group {', '.join(sorted(shared))}"
     return None

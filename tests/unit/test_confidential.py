@@ -1,0 +1,67 @@
+"""What tells of other guests is marked where it is composed, and cut whatever became of it."""
+
+import threading
+
+from saltvirt import confidential, errors
+from saltvirt.fleet import answer
+from saltvirt.operations import reserved
+from saltvirt.placement import choose
+
+
+def test_a_part_is_cut_however_its_sentence_was_wrapped():
+    with confidential.collected() as parts:
+        try:
+            raise errors.Refused(f"/x is on loan to {confidential.part('payroll-db, hr-1')}")
+        except errors.Refused as exc:
+            told = {"web1": {"comment": f"hv1: {exc.words}; nothing was made", "n": 7}}
+    assert confidential.cut(told, parts) == {
+        "web1": {"comment": "hv1: /x is on loan to somebody; nothing was made", "n": 7}
+    }
+    assert confidential.cut(("payroll-db, hr-1",), parts) == ["somebody"]
+    assert confidential.cut("payroll-db, hr-12", parts) == "payroll-db, hr-12", "no part of a word"
+    assert confidential.cut(told, []) is told
+
+
+def test_what_is_composed_by_another_thread_is_cut_too():
+    with confidential.collected() as parts:
+        thread = threading.Thread(target=confidential.part, args=("db1",))
+        thread.start()
+        thread.join()
+    assert parts == [("db1", "somebody")]
+    confidential.part("db2")
+    assert parts == [("db1", "somebody")]
+
+
+def test_a_host_sends_its_parts_beside_what_it_returns():
+    with confidential.collected() as there:
+        text = f"disk /x is a disk of {confidential.part('db1')}"
+        confidential.part("db1")
+    sent = confidential.to_answer(there)
+    assert sent == [["db1", "somebody"]]
+    with confidential.collected() as parts:
+        found = answer.from_return("hv1", {"return": text, "retcode": 1, "others": sent})
+    assert confidential.cut(found.error, parts) == "disk /x is a disk of somebody"
+    for wrong in (None, "db1", [["db1"], "db1", ["db1", 7]], {"a": "b"}):
+        with confidential.collected() as parts:
+            answer.from_return("hv1", {"return": "x", "others": wrong})
+        assert parts == []
+
+
+class Room:
+    warns, keeps_room = False, True
+
+    def refusal(self, host, guest, wish=None):
+        return "if hv1 died, no host would take payroll-db, hr-1"
+
+
+def test_the_guests_for_which_room_is_kept_are_not_named(monkeypatch):
+    """In a refusal, in the reasons of placement, and in the warning beside a success."""
+    with confidential.collected() as parts:
+        words = reserved._broken("web1 on hv2", Room().refusal("hv2", None))
+        broken = {"hv2": reserved._broken("it", Room().refusal("hv2", None))}
+        decision = choose.Decision((), reserved._rejected(broken))
+        refused = errors.Refused(f"no host can take web1: {decision.reasons()}")
+    for text in (words, refused.text):
+        assert "payroll-db" in text
+        said = confidential.cut(text, parts)
+        assert said.endswith("would break virt:ha:reserve: room is kept for other guests")
