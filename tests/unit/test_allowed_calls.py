@@ -108,7 +108,7 @@ def test_a_guest_of_the_users_is_acted_on_and_no_other_is_named(ask, cloud):
 
 
 @pytest.mark.parametrize("raises", [False, True])
-def test_a_part_that_tells_of_others_is_cut_by_its_mark(ask, raises, monkeypatch):
+def test_a_part_that_tells_of_others_is_cut_by_its_mark(ask, cloud, raises, monkeypatch):
     """Whatever the words around it are; who may do it to all guests reads all of it."""
 
     monkeypatch.setitem(BREAKS, "raises", raises)
