@@ -95,7 +95,8 @@ def backup(
     _, left = _backup_ended(*mine, good=True, needed=sorted(needed), **kwargs)
     disks = {one["target"]: one["parent"] or one["reason"] for one in serving["disks"]}
     return {
-        **told, "disks": disks, "consistency": serving["consistency"], "left": left,
+        **told, "disks": disks, "skipped": serving.get("skipped", told["skipped"]),
+        "consistency": serving["consistency"], "left": left,
         "moved_bytes": made["moved_bytes"], "stored_bytes": made["stored_bytes"],
     }  # fmt: skip
 
@@ -131,7 +132,8 @@ def backup_bring(
     :param test: say which backup it would be, change nothing
     :param kwargs: as for ``virt.backup_restore``
 
-    :return: what ``virt.init`` returns, and ``ident`` of the backup; of a disk as a file ``path``
+    :return: what ``virt.init`` returns, ``ident`` of the backup, and ``skipped`` (what of the guest
+        is not in it, and why); of a disk as a file ``path``
         and ``size_bytes`` in its place; with ``test`` ``ident`` alone
 
     :raises NotFound: no such backup, or it has no such disk
@@ -168,7 +170,7 @@ def backup_bring(
     finally:
         with contextlib.suppress(errors.VirtError):
             __salt__["virt.backup_hide"](reader)
-    return {**made, "ident": found.ident}
+    return {**made, "ident": found.ident, "skipped": found.skipped}
 
 
 def _backup_found(name, folder, backup, mounted):

@@ -319,7 +319,9 @@ def clone(vm_, name, seed=None, start=False, test=False, **kwargs):
 
     The disks that it writes to are copied, sparse or by reflink; media, shared and read-only
     disks are used by both. MAC addresses, UUID and NVRAM are new. The host admits the copy
-    as it admits a new guest.
+    as it admits a new guest. When the copy is seeded, network configuration that is bound to MAC
+    addresses of the original is bound to those of the copy, and an interface to which Salt Virt
+    or cloud-init gave a fixed address asks DHCP.
 
     :param vm_: name of the domain to copy; it must be shut off
     :param name: of the copy: also its minion id and host name
@@ -340,7 +342,8 @@ def clone(vm_, name, seed=None, start=False, test=False, **kwargs):
     :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: what ``virt.init`` returns
+    :return: what ``virt.init`` returns; ``warnings``, if there are any, is a list of texts, such as
+        which fixed addresses the copy does not have
 
     :raises NotFound: there is no such domain
     :raises AlreadyExists: the new name, or a file where a disk would go

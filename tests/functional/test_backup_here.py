@@ -1,7 +1,9 @@
 """Backups on one host: its guest into a folder of its own, and back; with real QEMU and libvirt."""
 
 import hashlib
+import json
 import os
+import re
 
 import pytest
 
@@ -9,6 +11,7 @@ pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 pytest.importorskip("cryptography")
 
+from saltvirt.xml.domain import Domain
 from tests.functional.backing import MIB, Machines
 from tests.functional.pulled import HAS_LIBNBD
 
@@ -92,3 +95,39 @@ def test_what_cannot_be(here):
     words = refused(here, "backup_bring", name="web1", disk="vda", new="web2")
     assert "not with over or disk" in words
     assert here.traces() == []
+
+
+def stored(here, ident, name="domain.xml"):
+    [path] = here.target.glob(f"*/{ident}/{name}")
+    return path.read_text()
+
+
+def test_the_definition_is_the_stored_one_with_the_disks_of_now(here):
+    """Else a restored guest has the CPU of the host on which it ran, which no other host has."""
+    here.prepare()
+    xml = here.virsh("dumpxml web1")
+    cpu = "<cpu mode='host-model' check='partial'/><on_poweroff>destroy</on_poweroff>"
+    folder = "<filesystem type='mount'><source dir='/srv'/><target dir='srv'/></filesystem>"
+    xml = re.sub(r"<cpu.*?(</cpu>|/>)\s*", "", xml, flags=re.S)
+    xml = xml.replace("<on_poweroff>destroy</on_poweroff>", cpu, 1)
+    xml = xml.replace(
+        "</devices>", f"{folder}<controller type='scsi' model='virtio-scsi'/></devices>"
+    )
+    (here.folder / "model.xml").write_text(xml)
+    here.virsh(f"define {here.folder}/model.xml")
+    added = here.folder / "more.qcow2"
+    here.virsh("start web1")
+    assert "mode='custom'" in here.virsh("dumpxml web1"), "libvirt has expanded it"
+    here.sh(f"qemu-img create -q -f qcow2 {added} 8M")
+    here.virsh(f"attach-disk web1 {added} sda --targetbus scsi --live --subdriver qcow2")
+    made = done(here, "backup", name="web1")
+    found = Domain.fromstring(stored(here, made["ident"]))
+    assert found.cpu.mode == "host-model" and found.id is None
+    assert [disk.target for disk in found.disks] == ["vda", "sda"]
+    assert found.disks[1].source.file == str(added) and not found.disks[1].alias
+    assert "a folder of the host, /srv" in made["skipped"]["srv"]
+    assert json.loads(stored(here, made["ident"], "record.json"))["skipped"] == made["skipped"]
+    brought = done(here, "backup_bring", name="web1", new="web3", overcommit=True)
+    assert brought["skipped"] == made["skipped"]
+    assert "host-model" in here.virsh("dumpxml web3 --inactive")
+    here.virsh("undefine web3")

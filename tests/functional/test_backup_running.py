@@ -98,8 +98,8 @@ class Qemu:
 
     def fsThaw(self):
         self.did.append("thaw")
-        self._next(self.thaws)
-        return 2
+        found = self._next(self.thaws)
+        return 2 if found is None else found
 
     def backupBegin(self, backup, checkpoint, _flags):
         self.did.append("begin")
@@ -139,7 +139,8 @@ LATE = says(libvirt.VIR_ERR_AGENT_UNRESPONSIVE)
 
 def test_its_file_systems_are_frozen_for_the_moment_alone(dom, qemu):
     """And that they may be is written down before, so that whoever comes after a crash thaws."""
-    served, consistency, note = begun(dom, qemu)
+    served, consistency, note, when = begun(dom, qemu)
+    assert record.moment(when)
     assert qemu.did == ["noted", "freeze", "begin", "thaw", "over"]
     assert (consistency, note) == (record.FROZEN, None)
     backup, checkpoint = qemu.told
@@ -154,6 +155,17 @@ def test_its_file_systems_are_frozen_for_the_moment_alone(dom, qemu):
     assert [one.contexts for one in served] == [("qemu:dirty-bitmap:changed",), ()]
 
 
+def test_one_that_thawed_by_itself_before_it_was_told_to_is_as_after_a_crash(dom, qemu):
+    """Windows lets go after ten seconds, whatever libvirt still does."""
+    qemu.thaws = [0]
+    said = begun(dom, qemu)[1:3]
+    assert said == (
+        record.CRASH,
+        "the guest had thawed its file systems before the backup had begun",
+    )
+    assert qemu.did[-1] == "over"
+
+
 def test_of_disks_that_keep_no_bitmap_there_is_no_checkpoint(dom, qemu, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "LOOK", GuestLook("u", True, DISKS[1:]))
     [served], *_ = begun(dom, qemu, WHOLE)
@@ -166,7 +178,7 @@ def test_of_disks_that_keep_no_bitmap_there_is_no_checkpoint(dom, qemu, monkeypa
 ])  # fmt: skip
 def test_where_nothing_could_be_frozen_it_is_as_after_a_crash(dom, qemu, frozen, note):
     qemu.frozen = frozen
-    assert begun(dom, qemu)[1:] == (record.CRASH, note)
+    assert begun(dom, qemu)[1:3] == (record.CRASH, note)
     assert qemu.did[-1] == "over"
     assert ("thaw" in qemu.did) is (frozen != 0), "some may be frozen"
 
@@ -174,7 +186,7 @@ def test_where_nothing_could_be_frozen_it_is_as_after_a_crash(dom, qemu, frozen,
 def test_one_that_does_not_hear_at_once_is_told_again_to_thaw(dom, qemu):
     """While it is at work on the freeze it hears nothing, and the guest would stand still."""
     qemu.thaws = [LATE, says(libvirt.VIR_ERR_INTERNAL_ERROR)]
-    assert begun(dom, qemu)[1:] == (record.FROZEN, None)
+    assert begun(dom, qemu)[1:3] == (record.FROZEN, None)
     assert qemu.did == ["noted", "freeze", "begin", "thaw", "thaw", "thaw", "over"]
     qemu.did, qemu.frozen, qemu.thaws = [], LATE, [LATE]
     assert begun(dom, qemu)[1] == record.CRASH
@@ -202,12 +214,12 @@ def test_of_an_agent_that_cannot_freeze_nothing_is(dom, qemu):
 def test_one_that_was_stopped_is_frozen_no_more(dom, qemu):
     qemu.thaws = [LATE] * 1000
     dom.destroy()
-    assert running.thaw(dom, 60) and qemu.did == ["thaw"]
+    assert running.thaw(dom, 60) == 0 and qemu.did == ["thaw"]
 
 
 def test_without_an_agent_nobody_is_asked(dom, qemu, monkeypatch):
     monkeypatch.setattr(running, "_has_agent", lambda _dom: False)
-    assert begun(dom, qemu)[1:] == (record.CRASH, "no guest agent answers")
+    assert begun(dom, qemu)[1:3] == (record.CRASH, "no guest agent answers")
     assert qemu.did == ["noted", "begin", "over"]
 
 

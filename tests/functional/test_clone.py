@@ -1,6 +1,7 @@
 """Cloning, growing, consoles and screenshots on libvirt's test driver, with real disks."""
 
 import json
+import os
 import struct
 import subprocess
 import threading
@@ -12,7 +13,10 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
+from saltvirt.host.domain import metadata
+from saltvirt.host.provision import admission, clone, guest_builder
 from saltvirt.images import header
+from saltvirt.xml.domain import Domain
 from tests.functional.test_init import MIB, host, image, info  # noqa: F401
 
 
@@ -81,6 +85,43 @@ def test_a_clone_does_not_get_what_told_the_original_who_it_is(original, tmp_pat
     original.modules["virt.clone"]("web1", "web2")
     assert "cd.iso" not in original.conn.lookupByName("web2").XMLDesc()
     assert "cd.iso" in dom.XMLDesc()
+
+
+def test_a_copy_is_seeded_with_its_own_and_the_originals_mac_addresses(original):
+    """All network configuration that seeding and cloud-init write is bound to them."""
+    given = []
+
+    def seeder(name, path, format, nics):
+        given.append((name, os.path.basename(path), format, nics))
+        tools.warn("told")
+        return "KEY"
+
+    given_here = {"lock": f"{original.images}/lock", "images": str(original.images)}
+    given_here["placement"] = {"reserved_memory_kib": 0, "memory_ratio": 10}
+
+    def get(key, default=None, **_):
+        return given_here.get(key.removeprefix("virt:"), default)
+
+    tools = guest_builder.Tools(admission.config_of(get, {}), seeder=seeder)
+    request = guest_builder.GuestRequest("web2", seed=True)
+    made = clone.clone(original.conn, "web1", request, tools)
+    [old], [new] = (
+        Domain.fromstring(original.conn.lookupByName(name).XMLDesc()).interfaces
+        for name in ("web1", "web2")
+    )
+    nics = [{"mac": new.mac, "original_mac": old.mac}]
+    assert given == [("web2", "web2_system.raw", "raw", nics)]
+    assert old.mac != new.mac
+    assert (made.pub_key, made.warnings) == ("KEY", ("told",))
+
+
+def test_a_copy_that_is_not_seeded_has_the_minion_of_its_original(original):
+    dom = original.conn.lookupByName("web1")
+    record = metadata.of_domain(dom).copy()
+    record.seeded = True
+    metadata.write(dom, record)
+    original.modules["virt.clone"]("web1", "web2", seed=False)
+    assert clone.was_seeded(original.conn, "web2")
 
 
 VARIABLES = ["<nvram template='/t'>{}</nvram>",

@@ -42,13 +42,14 @@ class MadeNic(Fact):
 @dataclass(frozen=True, kw_only=True)
 class Made(GuestKey):
     """What `virt.init` and `virt.clone` answer. state: libvirt's word. graphics: attributes of the
-    display."""
+    display. warnings: what the operator should know."""
 
     uuid: str = ""
     state: str = ""
     disks: tuple[MadeDisk, ...]
     nics: tuple[MadeNic, ...] = ()
     graphics: dict[str, str | None] | None = None
+    warnings: tuple[str, ...] = seldom(())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,6 +38,8 @@ MODULE = "backuphost.pull"
 # of exports, bitmaps and hosts
 _SHOWN = re.compile("[A-Za-z0-9][A-Za-z0-9_.:-]{0,254}|:[0-9A-Fa-f:.]{1,64}")
 MOST_DISK_BYTES, MOST_CONTEXTS = 2**58, 64
+# a host's clock may differ from ours by so much, together with the time until we read
+_CLOCKS_S = 600
 _VERSION = re.compile(r"qemu-img version (\S+)")
 
 Tell = Callable[[dict[str, Any]], None]
@@ -79,7 +81,7 @@ def needed(stock: Stock) -> set[str]:
 
 def now() -> str:
     """The time, as a record has it."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return record.written_at(time.time())
 
 
 @dataclass(frozen=True)
@@ -106,12 +108,13 @@ def receive(
     Raises OperationFailed, BadAnswer, and then there is no such backup.
     """
     _refuse_odd(backup, serving)
+    when = _moment(serving.when, now())
     with target.making(serving.uuid, backup.ident) as new:
         key = None if backup.key is None else keyfile.named(backup.key)
         written = _pulled(library, new, serving, certificates, tell, backup, key)
         told = Record(
-            ident=backup.ident, guest=backup.guest, uuid=serving.uuid, when=now(), by=backup.by,
-            host=backup.host,
+            ident=backup.ident, guest=backup.guest, uuid=serving.uuid, when=when, by=backup.by,
+            host=backup.host, finished=now(), skipped=serving.skipped,
             consistency=serving.consistency, qemu_img=_version(), definition_sha256="",
             disks=tuple(
                 BackupDisk(
@@ -132,6 +135,16 @@ def receive(
     )
 
 
+def _moment(told: str | None, begun: str) -> str:
+    """The moment of the disks: as their host tells it, if its clock is near ours; else when we
+    begin to read them, some seconds later."""
+    try:
+        age_s = (record.moment(begun) - record.moment(told or "")).total_seconds()
+    except ValueError:
+        return begun
+    return str(told) if 0 <= age_s <= _CLOCKS_S else begun
+
+
 def _refuse_odd(backup: Told, serving: Serving) -> None:
     """What a hypervisor says of disks names files here: so nothing is begun, not even a file, by
     what no record may have. Raises BadAnswer."""
@@ -142,7 +155,7 @@ def _refuse_odd(backup: Told, serving: Serving) -> None:
         for one in serving.disks
     )  # fmt: skip
     about = (backup.ident, backup.guest, serving.uuid, now(), backup.by, backup.host)
-    told = Record(*about, serving.consistency, "0", nothing, disks)
+    told = Record(*about, serving.consistency, "0", nothing, disks, skipped=serving.skipped)
     record.check(told, f"what {backup.host} shows")
     for one in serving.disks:
         for text in (serving.host, one.export, *one.contexts):
@@ -237,4 +250,5 @@ def _listed(backup: Backup, uuid: str, wrong: str | None) -> ListedBackup:
         disks={disk.target: disk.parent or "whole" for disk in told.disks},
         stored_bytes=sum(disk.stored_bytes for disk in told.disks),
         wrong=wrong,
+        skipped=told.skipped,
     )

@@ -254,8 +254,8 @@ class Backup:
             "host": found.host, "target": target.name, "consistency": serving.consistency,
             "disks": disks, "moved_bytes": made.moved_bytes, "stored_bytes": made.stored_bytes,
         }  # fmt: skip
-        if found.look.skipped:
-            more["skipped"] = found.look.skipped
+        if serving.skipped:
+            more["skipped"] = serving.skipped
         if left:
             more["left"] = list(left)
         return Result(self.name, comment, {"backup": made.ident}, more)

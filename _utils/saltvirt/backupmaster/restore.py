@@ -19,6 +19,7 @@ from saltvirt.backups.answers import (
     RestoredDisk,
     ShownBackup,
 )
+from saltvirt.backups.chains import DRIVE
 from saltvirt.backups.stands import Stand
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import find, inventory, keepers, lifecycle, lock, unique
@@ -78,6 +79,10 @@ class _Planned:
     machine: str
     backup: ListedBackup
     host: str
+
+
+def _words(missing: Mapping[str, str]) -> str:
+    return "; ".join(f"{one} ({why})" for one, why in sorted(missing.items()))
 
 
 class Restore:
@@ -248,6 +253,7 @@ class Restore:
                     hidden = {"reader": reader.authority}
                     self.fleet.one(found.machine, "virt.backup_hide", hidden)
         comment = f"{self._what} was made on {found.host} from {of.ident}; {name} is off"
+        missing = {one: why for one, why in of.skipped.items() if not why.startswith(DRIVE)}
         if self.request.instant:
             comment = (
                 f"{name} runs on {found.host} from {of.ident}; its blocks come in meanwhile: "
@@ -258,8 +264,14 @@ class Restore:
                 f". What it had before is kept: virt.backup_confirm {name} deletes that, "
                 f"virt.backup_undo {name} brings it back"
             )
+        if missing and not self.request.disk:
+            comment += f". Not in the backup: {_words(missing)}"
         self.report.step("done", comment, backup=of.ident, host=found.host)
-        more = {"host": found.host, "uuid": made.uuid, "target": found.target.name}
+        more: dict[str, Any] = {
+            "host": found.host, "uuid": made.uuid, "target": found.target.name,
+        }  # fmt: skip
+        if of.skipped:
+            more["skipped"] = of.skipped
         return Result(name, comment, {"backup": of.ident}, more)
 
     def _guest(self, found: _Planned, wanted: dict[str, Any]) -> Made:

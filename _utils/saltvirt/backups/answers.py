@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from saltvirt.wire import Fact
+from saltvirt.wire import Fact, seldom
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,9 @@ class ServedDisk(Fact):
 @dataclass(frozen=True)
 class Serving(Fact):
     """What `virt.backup_begin` answers. host: as in the certificate that it shows. authority: of
-    that, in PEM; who reads trusts no other. note: why file systems were not frozen."""
+    that, in PEM; who reads trusts no other. note: why file systems were not frozen.
+    when: the moment of the disks, as a record has it, by the clock of that host. skipped: what of
+    the guest is in no backup, and why."""
 
     uuid: str
     host: str
@@ -90,6 +92,8 @@ class Serving(Fact):
     disks: tuple[ServedDisk, ...]
     authority: str
     note: str | None = None
+    when: str | None = None
+    skipped: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,8 @@ class BackupMade(Fact):
 
 @dataclass(frozen=True)
 class ListedBackup(Fact):
-    """A backup in what `virt.backup_list` answers. wrong: why it is not good."""
+    """A backup in what `virt.backup_list` answers. wrong: why it is not good. skipped: what of the
+    guest is not in it, and why."""
 
     ident: str
     when: str | None = None
@@ -124,6 +129,7 @@ class ListedBackup(Fact):
     disks: dict[str, str] = field(default_factory=dict)
     stored_bytes: int = 0
     wrong: str | None = None
+    skipped: dict[str, str] = seldom({})
 
 
 @dataclass(frozen=True)

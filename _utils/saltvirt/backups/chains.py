@@ -18,6 +18,8 @@ GOOD, INCONSISTENT, DISABLED = "good", "inconsistent", "disabled"
 # as many files are opened to read the last of a chain
 CHAIN = 30
 PREFIX = names.CHECKPOINT
+# why a CD or floppy drive is in no backup
+DRIVE = "a drive for "
 
 
 @dataclass(frozen=True)

@@ -86,9 +86,10 @@ class BackupDisk(Fact):
 class Record(Fact):
     """A backup.
 
-    when: by the clock of the machine that has the target, as ``2026-11-23T15:52:20Z``. by: who
-    asked for it. host: where the guest was. qemu_img: the version that wrote the disks.
-    definition_sha256: of domain.xml.
+    when: the moment of the disks, as ``2026-11-23T15:52:20Z``. by: who asked for it. host: where
+    the guest was. qemu_img: the version that wrote the disks. definition_sha256: of domain.xml.
+    finished: when all of it had been read, by the clock of the machine that has the target.
+    skipped: what of the guest is not in it, and why.
     """
 
     ident: str
@@ -102,6 +103,8 @@ class Record(Fact):
     definition_sha256: str
     disks: tuple[BackupDisk, ...]
     format: int = FORMAT
+    finished: str | None = seldom(None)
+    skipped: dict[str, str] = seldom({})
 
     def disk(self, target: str) -> BackupDisk | None:
         """Its disk of that name."""
@@ -149,6 +152,12 @@ def moment(when: str) -> datetime.datetime:
     """A time of a record. Raises ValueError."""
     found = datetime.datetime.strptime(when, "%Y-%m-%dT%H:%M:%SZ")
     return found.replace(tzinfo=datetime.timezone.utc)
+
+
+def written_at(seconds: float) -> str:
+    """A time, in seconds since 1970, as a record has it."""
+    found = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
+    return found.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def written(record: Record, whose: str = "the new record") -> bytes:
@@ -208,6 +217,8 @@ def check(record: Record, whose: str) -> None:
         "consistency": record.consistency in CONSISTENCIES,
         "qemu_img": _VERSION.fullmatch(record.qemu_img),
         "definition_sha256": is_sha256(record.definition_sha256),
+        "finished": record.finished is None or _is_moment(record.finished),
+        "skipped": _is_skipped(record.skipped),
         "format": record.format == FORMAT,
     }
     for key, good in wanted.items():
@@ -248,6 +259,11 @@ def _is_reason(disk: BackupDisk) -> bool:
     if disk.reason is None or disk.parent is not None:
         return disk.reason is None and disk.parent is not None
     return _LINE.fullmatch(disk.reason) is not None
+
+
+def _is_skipped(skipped: Mapping[str, str]) -> bool:
+    few = len(skipped) <= 2 * MOST_DISKS
+    return few and all(_LINE.fullmatch(one) for pair in skipped.items() for one in pair)
 
 
 def _before(parent: str, of: str) -> bool:

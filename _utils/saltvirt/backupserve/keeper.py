@@ -23,7 +23,7 @@ from saltvirt import errors, settings, units
 from saltvirt.backuphost import daemon, relay
 from saltvirt.backups import chains, record
 from saltvirt.backups.answers import Serving, ServingEnded
-from saltvirt.backupserve import checkpoints, look, request, running, stopped
+from saltvirt.backupserve import checkpoints, definition, look, request, running, stopped
 from saltvirt.backupserve.request import Begun, EndRequest, Journal, ServeRequest
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
@@ -91,7 +91,7 @@ class Keeper:
         found, note = look.look(conn, self._asked.guest), None
         if begun.active:
             running.make_scratch(begun.scratch)
-            disks, consistency, note = running.begin(
+            disks, consistency, note, when = running.begin(
                 dom, found, self._asked,
                 lambda frozen: self._journal.write(replace(begun, frozen=frozen)),
             )  # fmt: skip
@@ -99,14 +99,14 @@ class Keeper:
             consistency = record.STOPPED
             if dom.hasManagedSaveImage():
                 consistency, note = record.CRASH, "its memory is saved, and in no backup"
+            when = record.written_at(time.time())
             disks, self._server = stopped.begin(conn, dom, found, self._asked)
         where = running.exports_of(dom) if begun.active else request.exports_of(self._asked.guest)
         self._relay = relay.begin(self._asked.door, where)
-        # of what runs: how it will be after its next start may be without these disks
-        definition = dom.XMLDesc(libvirt.VIR_DOMAIN_XML_MIGRATABLE)
         return Serving(
-            found.uuid, self._asked.host, self._relay.port, consistency, definition, tuple(disks),
-            self._asked.door.credentials.authority, note,
+            found.uuid, self._asked.host, self._relay.port, consistency, definition.of(dom),
+            tuple(disks), self._asked.door.credentials.authority, note, when,
+            {**found.skipped, **definition.beside(dom)},
         )  # fmt: skip
 
     def why_over(self) -> str | None:

@@ -54,7 +54,7 @@ def path(conn: libvirt.virConnect, disk: Disk) -> str:
 
 def _skipped(disk: Disk) -> str | None:
     if disk.removable_medium:
-        return f"a drive for {disk.device}"
+        return f"{chains.DRIVE}{disk.device}"
     if disk.read_only:
         return "it is read-only"
     if disk.transient:

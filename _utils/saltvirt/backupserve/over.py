@@ -23,6 +23,7 @@ from saltvirt.backups.answers import (
 )
 from saltvirt.backupserve import standing
 from saltvirt.backupserve.restore import Restore, named
+from saltvirt.design import identity
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import aside, lifecycle, lookup, metadata, purge
 from saltvirt.host.domain.aside import Aside
@@ -144,6 +145,8 @@ class Over(Restore):
         for disk in self.there.disks:
             if disk.target in saved - has:
                 built.disks.append(disk.copy())
+        identity.fill(self.model, built)  # once more: of those disks, too
+        identity.fill(self.there, built)
         return built
 
     def _with_one(self) -> Domain:
@@ -154,6 +157,7 @@ class Over(Restore):
         for disk in built.disks:
             if disk.target == self.only:
                 self.point(record, disk, work.file)
+        identity.carry(self.there, built)
         if not self.there.record:  # it is none of ours: all that it writes to is its own
             built.record = None
         return built

@@ -12,9 +12,10 @@ from saltvirt import errors, units
 from saltvirt.backuphost import daemon
 from saltvirt.backups import record
 from saltvirt.backups.answers import ShownBackup, ShownDisk
+from saltvirt.design import identity
 from saltvirt.design.domain import RECORD_VERSION
 from saltvirt.host.domain import metadata
-from saltvirt.host.provision import disks
+from saltvirt.host.provision import disks, macs
 from saltvirt.host.provision.guest_builder import GuestBuilder, GuestRequest, Tools
 from saltvirt.images import tools as programs
 from saltvirt.spec.disk import DiskSpec
@@ -69,10 +70,17 @@ class Restore(GuestBuilder):
         super().__init__(conn, guest, tools)
         self.shown, self.certificates, self.itself = shown, certificates, itself
         self.model = Domain.fromstring(shown.definition)
+        self.new_macs = [] if itself else macs.fresh(conn, len(self.model.interfaces))
         for disk in shown.disks:  # of its name that of a file is made
             if not record.is_target(disk.target):
                 said = f"{shown.host} shows a disk {units.shown(disk.target)}"
                 raise errors.BadAnswer(f"{said}, which is no name of one")
+
+    @property
+    def macs(self) -> dict[str, str]:
+        """{MAC of an interface in the backup, in lower case: MAC of the second guest's}; none for
+        the guest itself, which keeps them."""
+        return {} if self.itself else macs.pairs(self.model.interfaces, self.new_macs)
 
     def check(self) -> None:
         """Each disk has a place, and the host room."""
@@ -125,6 +133,7 @@ class Restore(GuestBuilder):
         built.os.forget_variables()
         if not self.itself:
             self._another(built)
+        identity.carry(self.model, built, self.macs)
         return built
 
     def point(self, record: GuestRecord, disk: Disk, path: str) -> None:
@@ -134,12 +143,11 @@ class Restore(GuestBuilder):
         disk.source.file = path
         record.disks.append(OwnDisk(target=disk.target, path=path))
 
-    @staticmethod
-    def _another(built: Domain) -> None:
+    def _another(self, built: Domain) -> None:
         built.uuid = None
         metadata.unmark(built.record)
-        for nic in built.interfaces:
-            nic.mac = nic.target = None
+        for nic, mac in zip(built.interfaces, self.new_macs, strict=True):
+            nic.mac, nic.target = mac, None
         genid = built.need().find("genid")
         if genid is not None:
             genid.text = None

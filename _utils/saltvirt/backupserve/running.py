@@ -29,6 +29,7 @@ _THAWS_S, _THAWS_AGAIN_S = 30, 1
 _LATE = ("VIR_ERR_AGENT_UNRESPONSIVE", "VIR_ERR_AGENT_UNSYNCED", "VIR_ERR_AGENT_COMMAND_TIMEOUT",
          "VIR_ERR_OPERATION_TIMEOUT")  # fmt: skip
 _ENDS_S = 60
+_EARLY = "the guest had thawed its file systems before the backup had begun"
 _AGENT_CHANNEL = "org.qemu.guest_agent.0"
 
 
@@ -55,9 +56,9 @@ def begin(
     look: GuestLook,
     request: ServeRequest,
     note: Callable[[bool], None],
-) -> tuple[list[ServedDisk], str, str | None]:
-    """(what is served, the consistency, why it is no better). note: called before file systems are
-    frozen, and afterwards with whether they may still be.
+) -> tuple[list[ServedDisk], str, str | None, str]:
+    """(what is served, the consistency, why it is no better, the moment of the disks). note: called
+    before file systems are frozen, and afterwards with whether they may still be.
 
     Raises OperationFailed, and then nothing is served.
     """
@@ -69,15 +70,19 @@ def begin(
         is_left = frozen.is_left
         try:
             plan = _begin(dom, look, request, plan)
+            when = record.written_at(time.time())
         finally:
             if frozen.is_so:
-                is_left = not thaw(dom, _THAWS_S)
+                thawed = thaw(dom, _THAWS_S)
+                is_left = thawed is None
+                if thawed == 0:  # as Windows does by itself after ten seconds
+                    frozen = Frozen(False, _EARLY)
     finally:
         note(is_left)
     consistency = record.FROZEN if frozen.is_so else record.CRASH
     left = f"its file systems may still be frozen: virsh domfsthaw {request.guest}"
     words = "; ".join(filter(None, [frozen.note, left if is_left else None]))
-    return [_served(look, request, one) for one in plan], consistency, words or None
+    return [_served(look, request, one) for one in plan], consistency, words or None, when
 
 
 def _begin(
@@ -204,24 +209,23 @@ def _freeze(dom: libvirt.virDomain) -> Frozen:
         count = dom.fsFreeze()
     except libvirt.libvirtError as exc:
         is_late = exc.get_error_code() in {getattr(libvirt, one, None) for one in _LATE}
-        is_left = not thaw(dom, _THAWS_S if is_late else 0) and is_late
+        is_left = thaw(dom, _THAWS_S if is_late else 0) is None and is_late
         return Frozen(False, f"the guest agent did not freeze: {exc.get_error_message()}", is_left)
     return Frozen(True) if count else Frozen(False, "the guest agent has no file system to freeze")
 
 
-def thaw(dom: libvirt.virDomain, wait_s: float = 0) -> bool:
-    """File systems that may be frozen are not any more: whether that is known. The agent may be
-    gone by now; so long it is told again."""
+def thaw(dom: libvirt.virDomain, wait_s: float = 0) -> int | None:
+    """File systems that may be frozen are not any more: how many were until now, None if that is
+    not known. The agent may be gone by now; so long it is told again."""
     until = time.monotonic() + wait_s
     while True:
         with contextlib.suppress(libvirt.libvirtError):
-            dom.fsThaw()
-            return True
+            return int(dom.fsThaw())
         with contextlib.suppress(libvirt.libvirtError):
             if not dom.isActive():
-                return True
+                return 0
         if time.monotonic() >= until:
-            return False
+            return None
         time.sleep(_THAWS_AGAIN_S)
 
 

@@ -16,6 +16,7 @@ from saltvirt.design import (
     features,
     graphics,
     hostdevs,
+    identity,
     memory,
     nics,
     numatune,
@@ -212,7 +213,9 @@ def _new_devices(spec: GuestSpec, domain: Domain, found: Context) -> None:
 
 def _new_disks(spec: GuestSpec, domain: Domain, found: Context) -> None:
     taken = disks.named(spec.disks or ())
+    identity.begin(domain.record)
     for disk in spec.disks or ():
-        domain.disks.append(disks.build(disk, domain, found, taken))
+        built = domain.disks.append(disks.build(disk, domain, found, taken))
+        identity.name_disk(domain.record, disk.name, built, disks.source_of(disk, found))
     _record(spec, domain, found)
     disks.controllers(domain, found)

@@ -270,7 +270,7 @@ class Clone(_NewName):
                 state = deliver(fleet, report, host, new, start_by=by)
                 undo.success()
         comment = f"{new}, a copy of {self.name}, is {state} on {host}"
-        comment = "; ".join(filter(None, (comment, warning)))
+        comment = "; ".join(filter(None, (comment, warning, *made.warnings)))
         return Result(new, comment, {"created": made.to_answer()}, {"host": host, "state": state})
 
     def _asked(self, host: str) -> dict[str, Any]:

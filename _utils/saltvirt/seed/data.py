@@ -11,8 +11,13 @@ from saltvirt import errors, names
 
 INSTALL_IN_IMAGE, INSTALL_AT_BOOT, INSTALL_NEVER = "image", "boot", "never"
 
-# an interface of the guest: its mac, and perhaps addresses (CIDR), gateways, nameservers, search
+# an interface of the guest: its mac, and perhaps addresses (CIDR), gateways, nameservers, search,
+# and original_mac if the guest is a copy of another
 Nic = Mapping[str, Any]
+
+
+def _ignore(_text: str) -> None:
+    """The default of ``tell``."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,9 @@ class SeedData:
     autosign_grains: dict of grains whose names the master's autosign_grains know.
     hostname: None leaves the image's. install: what to do where there is no minion: ``image``
     runs ``bootstrap`` inside the image, ``boot`` at the first boot. bootstrap: a callable that
-    returns the script's text, called only when it is needed. nics: see network.configure.
+    returns the script's text, called only when it is needed. nics: see network.configure. macs: of
+    a copy, each MAC address that its original has to its own. tell: called with what the operator
+    should know.
     """
 
     id: str
@@ -46,6 +53,8 @@ class SeedData:
     bootstrap: Callable[[], str] | None = None
     bootstrap_args: str = ""
     nics: list[Nic] = field(default_factory=list)
+    macs: Mapping[str, str] = field(default_factory=dict)
+    tell: Callable[[str], object] = _ignore
 
     def __post_init__(self) -> None:
         names.guest(self.id)

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from saltvirt import errors
-from saltvirt.seed import firstboot, network
+from saltvirt.seed import firstboot, network, rebind
 from saltvirt.seed.data import INSTALL_IN_IMAGE, INSTALL_NEVER, minion_config, to_yaml
 from saltvirt.seed.draft import Draft, partly
 
@@ -168,6 +168,7 @@ def seed(tree: System, data: SeedData) -> None:
     _write_keys(draft, data, pki)
     if data.hostname:
         _write_hostname(draft, data.hostname)
+    notes = rebind.rebind(draft, data.macs)
     if unit := network.configure(draft, data.nics):
         enable(draft, unit)
     if data.reset_machine_id:
@@ -186,6 +187,8 @@ def seed(tree: System, data: SeedData) -> None:
     if script:
         with partly():
             _run(tree, script, data.bootstrap_args)
+    for note in notes:
+        data.tell(note)
 
 
 def _text(tree: Files, path: str) -> bytes:

@@ -161,13 +161,17 @@ class Hypervisor:
         format: str | None,
         request: SeedRequest,
         nics: Iterable[Nic] = (),
+        tell: Callable[[str], object] | None = None,
     ) -> str:
         """Seeds a disk or folder and returns the guest's public key (PEM).
 
-        nics: the guest's interfaces, see network.configure.
+        nics: the guest's interfaces, see network.configure. tell: see SeedData.
         Raises SeedFailed, InvalidInput, Unsupported.
         """
-        data = dataclasses.replace(self.data(name, request), nics=list(nics))
+        nics = list(nics)
+        macs = {nic["original_mac"]: nic["mac"] for nic in nics if nic.get("original_mac")}
+        data = dataclasses.replace(self.data(name, request), nics=nics, macs=macs)
+        data = dataclasses.replace(data, tell=tell) if tell else data
         backend = self._set(settings.choice, "backend", backends.AUTO, backends.BACKENDS)
         backends.apply(path, format, data, backend)
         return data.public_key

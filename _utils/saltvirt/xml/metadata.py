@@ -1,9 +1,9 @@
-"""Our own record in a domain: what we made for it, and from what."""
+"""Our own record in a domain: what we made for it, from what, and which device is which."""
 
 from __future__ import annotations
 
 from saltvirt.xml import tree
-from saltvirt.xml.base import Children, Element, Prop
+from saltvirt.xml.base import Child, Children, Element, Prop
 from saltvirt.xml.kinds import INT, YES_NO
 
 NAMESPACE = "https://saltproject.io/xmlns/salt-virt/1"
@@ -27,6 +27,39 @@ class OwnDisk(Element):
     size_bytes = Prop("@size", INT)
 
 
+class NamedDisk(Element):
+    """The name under which a disk of the guest was requested. It is no claim that the disk may be
+    deleted: only an OwnDisk is."""
+
+    TAG = tag("named-disk")
+
+    name = Prop("@name")
+    target = Prop("@target")
+    path = Prop("@path")
+    pool = Prop("@pool")
+    volume = Prop("@volume")
+    server = Prop("@server")
+
+
+class NamedInterface(Element):
+    """The name under which an interface of the guest was requested."""
+
+    TAG = tag("named-interface")
+
+    name = Prop("@name")
+    mac = Prop("@mac")
+
+
+class DeviceNames(Element):
+    """``<saltvirt:devices>``: absent from a guest made before device names were recorded."""
+
+    TAG = tag("devices")
+
+    version = Prop("@version")
+    disks = Children(tag("named-disk"), NamedDisk)
+    interfaces = Children(tag("named-interface"), NamedInterface)
+
+
 class Entry(Element):
     """A value of the caller's own."""
 
@@ -48,4 +81,5 @@ class GuestRecord(Element):
     image = Prop(tag("image"))
     image_hash = Prop(tag("image") + "/@hash")
     disks = Children(tag("disk"), OwnDisk)
+    devices = Child(tag("devices"), DeviceNames)
     entries = Children(tag("entry"), Entry)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
+from saltvirt.design.source import own_places
 from saltvirt.host.connection import libvirt
 from saltvirt.host.node import boot
 from saltvirt.host.provision import existing_disk
@@ -34,6 +35,27 @@ def of_domain(dom: libvirt.virDomain) -> GuestRecord:
 def unmark(record: GuestRecord) -> None:
     """Takes the marks from a record that is to be another guest's, or one of another name."""
     record.entries = [entry for entry in record.entries if entry.key not in _MARKS]
+
+
+def reverted(before: GuestRecord, now: GuestRecord) -> GuestRecord:
+    """The record of a guest that a snapshot has put back. A snapshot brings back the record of its
+    day: the entries are those of today, and disks made since stay the guest's own, with their
+    names, though it does not have them now.
+
+    before: its record until then. now: the one that the snapshot has brought back.
+    """
+    found = now.copy()
+    found.entries = before.entries
+    places = [own_places(own) for own in now.disks]
+    for own in before.disks:
+        if not any(own_places(own) & its for its in places):
+            found.disks.append(own.copy())
+    names = {named.name for named in now.devices.disks}
+    for named in before.devices.disks:
+        if named.name not in names:
+            found.devices.version = before.devices.version
+            found.devices.disks.append(named.copy())
+    return found
 
 
 def disk_paths(conn: libvirt.virConnect, trees: Iterable[ElementTree.Element]) -> set[str]:

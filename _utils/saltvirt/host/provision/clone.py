@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors, names
+from saltvirt.design import identity
 from saltvirt.design.domain import RECORD_VERSION
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import lookup, metadata
-from saltvirt.host.provision import admission, disks, pool_disk
+from saltvirt.host.provision import admission, disks, macs, pool_disk
 from saltvirt.host.provision.guest_builder import GuestBuilder
 from saltvirt.host.storage import files, unchanged_disks
 from saltvirt.images import inspect
@@ -57,12 +58,23 @@ class Clone(GuestBuilder):
     ) -> None:
         super().__init__(conn, guest, tools)
         self.original = original
-        secure = libvirt.VIR_DOMAIN_XML_SECURE | libvirt.VIR_DOMAIN_XML_INACTIVE
-        self.model = Domain.fromstring(original.XMLDesc(secure))
+        self.read()
         self.targets: dict[str, disks.Work] = {}
+
+    def read(self) -> None:
+        """Reads what is copied. An operation on the original changes it until we hold its lock."""
+        secure = libvirt.VIR_DOMAIN_XML_SECURE | libvirt.VIR_DOMAIN_XML_INACTIVE
+        self.model = Domain.fromstring(self.original.XMLDesc(secure))
+        self.new_macs = macs.fresh(self.conn, len(self.model.interfaces))
+
+    @property
+    def macs(self) -> dict[str, str]:
+        """{MAC of an interface of the original, in lower case: MAC of the copy's}."""
+        return macs.pairs(self.model.interfaces, self.new_macs)
 
     def check(self) -> None:
         self.tools.say("check", "checking what is to be copied")
+        self.read()
         self.is_off()
         if self.guest.seed and not self.tools.seeder:
             raise errors.Unsupported("this host cannot seed: give seed=False")
@@ -143,6 +155,18 @@ class Clone(GuestBuilder):
     def fetch(self) -> None:
         """Nothing to fetch: the disks are here."""
 
+    def interfaces(self) -> list[dict[str, Any]]:
+        """Those of the copy, each with the MAC address that the system in it is bound to."""
+        made = Domain.fromstring(self.dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)).interfaces
+        return [
+            {"mac": new.mac, "original_mac": old.mac}
+            for new, old in zip(made, self.model.interfaces, strict=True)
+        ]
+
+    def finish(self, seeded: bool) -> None:
+        """Without seeding, the copy has the minion that the original was seeded with."""
+        super().finish(seeded or bool(self.model.record.seeded))
+
     def definition(self) -> Domain:
         built = self.model.copy()
         built.name, built.uuid = self.guest.name, None
@@ -158,10 +182,11 @@ class Clone(GuestBuilder):
                 self.point(built.record, disk, work)
             elif disk.removable_medium and disk.source and disk.source.file in made_for_it:
                 built.disks.remove(disk)  # what told the original who it is
-        for nic in built.interfaces:
-            nic.mac = nic.target = None
+        for nic, mac in zip(built.interfaces, self.new_macs, strict=True):
+            nic.mac, nic.target = mac, None
             if nic.virtualport:
                 nic.virtualport.interfaceid = None
+        identity.carry(self.model, built, self.macs)
         genid = built.need().find("genid")
         if genid is not None:
             genid.text = None  # libvirt makes another: by it a system notices that it is a copy

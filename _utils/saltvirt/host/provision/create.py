@@ -85,6 +85,9 @@ class Creation(GuestBuilder):
         wanted = [vars(spec) for spec in self.spec.nics or ()]
         return [{**more, "mac": mac} for mac, more in zip(macs, wanted, strict=True)]
 
+    def nic_names(self) -> dict[str, str]:
+        return {str(nic["name"]): nic["mac"] for nic in self.interfaces() if nic["name"]}
+
     def write_medium(self, path: str) -> None:
         """Makes the volume and keeps the guest's key."""
         if self.tools.medium:

@@ -6,11 +6,12 @@ import abc
 import contextlib
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from saltvirt import errors
 from saltvirt.answers.made import Made, MadeDisk, MadeNic
+from saltvirt.design import identity
 from saltvirt.design.source import places
 from saltvirt.host.connection import translated
 from saltvirt.host.domain import describe, lifecycle, lookup, metadata, purge, removal, stats
@@ -64,7 +65,8 @@ class Tools:
     beside the copying. seeder: (guest's name, path, format, interfaces) -> the
     guest's public key (PEM); None where the host cannot seed. medium: (guest's name, path, its
     interfaces) -> the key, which makes a volume for cloud-init instead. say: (step, message,
-    **data), called before each step.
+    **data), called before each step. warnings: what the operator should know of the guest, beside
+    what was asked for.
     """
 
     admission_config: admission.AdmissionConfig
@@ -74,6 +76,7 @@ class Tools:
     seeder: Seeder | None = None
     medium: Medium | None = None
     say: Say = silent
+    warnings: list[str] = field(default_factory=list)
 
     def image(self, conn: libvirt.virConnect, disk: DiskSpec) -> cache.CachedImage:
         """The CachedImage for a DiskSpec, fetched when this host does not have it yet."""
@@ -92,6 +95,11 @@ class Tools:
         if not self.seeder:
             raise errors.Unsupported("this host cannot seed: give seed=False")
         return self.seeder(name, path, format, interfaces)
+
+    def warn(self, text: str) -> None:
+        """Tells the operator, now and in the answer."""
+        self.warnings.append(text)
+        self.say("warning", text)
 
     def look(self, conn: libvirt.virConnect, works: Collection[disks.Work]) -> None:
         """Sees, for a test, what :meth:`image` would say of the images of these Works, without
@@ -300,11 +308,17 @@ class GuestBuilder(abc.ABC):
         """The interfaces that are given addresses when the guest is seeded: dicts with ``mac``."""
         return []
 
+    def nic_names(self) -> dict[str, str]:
+        """{name: MAC} of the interfaces that were requested by name; read when it is defined."""
+        return {}
+
     def finish(self, seeded: bool) -> None:
         """The guest is whole: its record says so from now on."""
         found = metadata.of_domain(self.dom).copy()
         found.creating = None
         found.seeded = seeded
+        for name, mac in self.nic_names().items():
+            identity.name_nic(found, name, mac)
         with translated(f"finish {self.guest.name}"):
             metadata.write(self.dom, found)
             if self.guest.autostart:
@@ -334,6 +348,7 @@ class GuestBuilder(abc.ABC):
             ),
             graphics={**display} if display["type"] != "None" else None,
             pub_key=pub_key,
+            warnings=tuple(self.tools.warnings),
         )
 
     def result_disks(self, tree: Element) -> list[MadeDisk]:

@@ -41,15 +41,16 @@ class Minion:
         """The Tools for one guest. verb: what is done to it, for the steps that are told."""
         say, here = self._say(name, verb), minion.Hypervisor(self.functions, self.opts)
         turn = download_slot.taker(self.ask, lambda text: say("image", text))
-        return guest_builder.Tools(
+        tools = guest_builder.Tools(
             admission_config=admission_config,
             download=sources.SaltFiles(self.functions, deploy.saltenv, self.read, turn),
             get_url=self.functions["cp.get_url"],
             begin=lambda: here.begin(_wish(deploy)),
-            seeder=self._seeder(deploy, here),
             medium=self._medium(deploy, here),
             say=say,
         )
+        tools.seeder = self._seeder(deploy, here, tools.warn)
+        return tools
 
     def _say(self, name: str, verb: str) -> Callable[..., None]:
         """A callable (step, message, **data) that fires ``salt/virt/<name>/<verb>/<step>``;
@@ -66,12 +67,15 @@ class Minion:
 
         return fire
 
-    def _seeder(self, deploy: DeploySpec, here: minion.Hypervisor) -> Callable[..., str] | None:
+    def _seeder(
+        self, deploy: DeploySpec, here: minion.Hypervisor, warn: Callable[[str], object]
+    ) -> Callable[..., str] | None:
         """(name, path, format, interfaces) -> public key, which prepares a disk; None if nothing
         can."""
         if not deploy.seeds_by_us:
             return self._foreign_seeder(deploy)
-        return lambda name, path, format, nics: here.apply(name, path, format, _wish(deploy), nics)
+        request = _wish(deploy)
+        return lambda name, path, format, nics: here.apply(name, path, format, request, nics, warn)
 
     def _foreign_seeder(self, deploy: DeploySpec) -> Callable[..., str] | None:
         """A seeder that is another function of Salt, called as Salt 3007 called it."""

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 
 from saltvirt import errors, names
 from saltvirt.answers.made import Renamed
+from saltvirt.design import identity
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import aside, checkpoints, lookup, metadata
 from saltvirt.host.provision import (
@@ -167,6 +168,8 @@ class Rename:
             admission.name_is_free(self.conn, self.guest.name)
             # the name last: as long as it has the old one, the same rename can be asked for again
             metadata.unmark(self.model.record)
+            if self.model.record:  # by the files' old names, which go
+                identity.upgrade(self.model)
             _point(self.model, moves)
             undo.push("define it as it was", self.conn.defineXML, self.before)
             self.dom = lookup.define(self.conn, self.model.tostring())
@@ -226,9 +229,10 @@ def _point(model: Domain, moves: list[FileMove]) -> None:
     in_pools = {(move.pool, name(move.old)): name(move.new) for move in moves if move.pool}
     for source in (disk.source for disk in model.disks if disk.source):
         source.file = moved.get(source.file or "", source.file)
-    for own in model.record.disks:
+    recorded = [*model.record.disks, *model.record.devices.disks]
+    for own in recorded:
         own.path = moved.get(own.path or "", own.path)
-    for place in [d.source for d in model.disks if d.source] + [*model.record.disks]:
+    for place in [d.source for d in model.disks if d.source] + recorded:
         if place.pool:
             place.volume = in_pools.get((place.pool, place.volume or ""), place.volume)
 

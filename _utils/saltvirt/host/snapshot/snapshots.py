@@ -218,12 +218,13 @@ def _wanted(
 
 
 def _keep_marks(domain: libvirt.virDomain, before: GuestRecord) -> None:
-    """A snapshot brings back the entries of its day (deployment, groups): today's hold on."""
+    """See metadata.reverted."""
     now = metadata.of_domain(domain)
-    old = {entry.key: entry.value for entry in before.entries}
-    if now and before and old != {entry.key: entry.value for entry in now.entries}:
-        now.entries = before.entries
-        metadata.write(domain, now)
+    if not (now and before):
+        return
+    record = metadata.reverted(before, now)
+    if record.tostring() != now.tostring():
+        metadata.write(domain, record)
 
 
 def _nothing_above(name: str, there: Snapshots, newer: list[str]) -> None:

@@ -1,0 +1,205 @@
+"""Which device of a guest is which, by the record of their names in its metadata.
+
+File names and places in a list change (snapshots, renames, restores); a name that was recorded
+with the device does not.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import TYPE_CHECKING
+
+from saltvirt.design.source import Source, places
+from saltvirt.spec.disk import FORMATS
+from saltvirt.xml.metadata import NamedDisk, NamedInterface
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from saltvirt.design.source import Place
+    from saltvirt.xml.disk import Disk
+    from saltvirt.xml.domain import Domain
+    from saltvirt.xml.interface import Interface
+    from saltvirt.xml.metadata import GuestRecord
+
+NAMES_VERSION = "1"
+# a file that is called so was named after the target, because nobody knew the disk's name
+_TARGET = re.compile(r"(vd|sd|hd|xvd)[a-z]{1,3}")
+
+
+def recorded(domain: Domain) -> bool:
+    """Whether the names of the guest's devices are recorded: not of guests made before."""
+    return bool(domain.record.devices)
+
+
+def begin(record: GuestRecord) -> None:
+    """Marks a record as one that has the names of all devices that were requested by name."""
+    record.devices.version = NAMES_VERSION
+
+
+def named_places(named: NamedDisk) -> set[Place]:
+    """Every way to name the place of a NamedDisk; see :func:`source.places`."""
+    found: set[Place] = set()
+    if named.path:
+        found.add(("path", named.path))
+    if named.pool:
+        found.add(("volume", named.pool, named.volume))
+    if named.server:
+        found.add(("network", named.server))
+    return found
+
+
+def disk_names(domain: Domain) -> dict[str, str]:
+    """{target: name} of the disks whose name is recorded.
+
+    The place decides, and where no disk has that place, the target: the place of a disk changes
+    with an external snapshot, the target does not.
+    """
+    at = {disk.target or "": places(disk) for disk in domain.disks}
+    found: dict[str, str] = {}
+    rest = []
+    for named in domain.record.devices.disks:
+        here = named_places(named)
+        target = next((one for one, its in at.items() if its & here and one not in found), None)
+        if target is None:
+            rest.append(named)
+        else:
+            found[target] = named.name or ""
+    for named in rest:
+        if named.target in at and named.target not in found:
+            found[named.target or ""] = named.name or ""
+    return found
+
+
+def disk_named(domain: Domain, name: str) -> Disk | None:
+    """The disk that was recorded under a name; None where the guest has none of it."""
+    known = disk_names(domain)
+    return next((disk for disk in domain.disks if known.get(disk.target or "") == name), None)
+
+
+def entry(record: GuestRecord, name: str) -> NamedDisk | None:
+    """The NamedDisk of a name."""
+    return next((named for named in record.devices.disks if named.name == name), None)
+
+
+def name_disk(record: GuestRecord, name: str, disk: Disk, source: Source | None = None) -> None:
+    """Records the name of a disk that the guest has. source: its Source, where that says more of
+    its place than the disk does. One that is recorded keeps its place unless ``source`` is given:
+    what is above it is a snapshot's."""
+    known = entry(record, name)
+    for other in record.devices.disks:
+        if other.name != name and other.target == disk.target:
+            record.devices.disks.remove(other)
+    if known is not None and source is None:
+        known.target = disk.target
+        return
+    if known is not None:
+        record.devices.disks.remove(known)
+    begin(record)
+    named = record.devices.disks.append(NamedDisk(name=name, target=disk.target))
+    source = source or Source.of_disk(disk)
+    if source is not None:
+        named.path, named.pool, named.volume = source.path, source.pool, source.volume
+        named.server = source.element().place() if source.protocol else None
+
+
+def forget_disks(domain: Domain) -> None:
+    """Takes the names of disks that the guest does not have out of its record."""
+    there = set(disk_names(domain).values())
+    for named in domain.record.devices.disks:
+        if named.name not in there:
+            domain.record.devices.disks.remove(named)
+
+
+def nic_names(domain: Domain) -> dict[str, str]:
+    """{MAC in lower case: name} of the interfaces whose name is recorded."""
+    there = {(nic.mac or "").lower() for nic in domain.interfaces}
+    found = {(named.mac or "").lower(): named.name or "" for named in _interfaces(domain)}
+    return {mac: name for mac, name in found.items() if mac in there}
+
+
+def nic_named(domain: Domain, name: str) -> Interface | None:
+    """The interface that was recorded under a name; None where the guest has none of it."""
+    known = nic_names(domain)
+    return next(
+        (nic for nic in domain.interfaces if known.get((nic.mac or "").lower()) == name), None
+    )
+
+
+def name_nic(record: GuestRecord, name: str, mac: str) -> None:
+    """Records the name of an interface that the guest has."""
+    for other in record.devices.interfaces:
+        if other.name == name or (other.mac or "").lower() == mac.lower():
+            record.devices.interfaces.remove(other)
+    begin(record)
+    record.devices.interfaces.append(NamedInterface(name=name, mac=mac.lower()))
+
+
+def forget_nics(domain: Domain) -> None:
+    """Takes the names of interfaces that the guest does not have out of its record."""
+    there = nic_names(domain)
+    for named in _interfaces(domain):
+        if (named.mac or "").lower() not in there:
+            domain.record.devices.interfaces.remove(named)
+
+
+def _interfaces(domain: Domain) -> list[NamedInterface]:
+    return list(domain.record.devices.interfaces)
+
+
+def upgrade(domain: Domain) -> None:
+    """Records the names of disks that have none, as far as their files' names prove them: the
+    guest's name, ``_`` and the disk's. Others stay without a name."""
+    known = disk_names(domain)
+    taken = set(known.values())
+    for disk in domain.disks:
+        name = _name_in_file(domain.name or "", disk)
+        if name and name not in taken and (disk.target or "") not in known:
+            name_disk(domain.record, name, disk)
+            taken.add(name)
+
+
+def _name_in_file(guest: str, disk: Disk) -> str | None:
+    """The disk's name in the name of its file or volume; None where there is none."""
+    source = disk.source
+    if disk.removable_medium or not source or (source.protocol and not source.pool):
+        return None
+    place = source.volume if source.pool else source.file
+    base = posixpath.basename(place or "")
+    if not base.startswith(f"{guest}_"):
+        return None
+    name, _, kind = base[len(guest) + 1 :].rpartition(".")
+    if source.pool or kind not in FORMATS:
+        name = base[len(guest) + 1 :].partition(".")[0]
+    return None if not name or _TARGET.fullmatch(name) else name
+
+
+def carry(old: Domain, new: Domain, macs: Mapping[str, str] | None = None) -> None:
+    """Records the names of a guest's devices for a guest made from it: a clone, one from a backup.
+    See :func:`fill`."""
+    new.record.devices = None
+    fill(old, new, macs)
+
+
+def fill(old: Domain, new: Domain, macs: Mapping[str, str] | None = None) -> None:
+    """Gives the devices of ``new`` that have no name the names that the same devices have in
+    ``old``: disks are the same by their targets, interfaces by their MACs.
+
+    macs: {MAC in ``old``, in lower case: MAC in ``new``} of interfaces that have another one.
+    """
+    source = old.copy()
+    upgrade(source)
+    if recorded(old):
+        begin(new.record)
+    names, known = disk_names(source), disk_names(new)
+    for disk in new.disks:
+        name = names.get(disk.target or "")
+        if name and (disk.target or "") not in known and name not in known.values():
+            name_disk(new.record, name, disk)
+    there = {(nic.mac or "").lower() for nic in new.interfaces}
+    for mac, name in nic_names(source).items():
+        now = (macs or {}).get(mac, mac).lower()
+        named = nic_names(new)
+        if now in there and now not in named and name not in named.values():
+            name_nic(new.record, name, now)

@@ -1,0 +1,145 @@
+"""The network configuration in a copy of a guest, bound to the MAC addresses of the original, with
+its fixed addresses.
+
+The copy has MAC addresses of its own: what is bound to one of the original's is bound to its own.
+Two machines cannot have one address: an interface whose address Salt Virt or cloud-init wrote asks
+DHCP in the copy. What people wrote keeps its addresses, and is named.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from saltvirt import errors
+from saltvirt.seed import addresses
+
+if TYPE_CHECKING:
+    from saltvirt.seed.tree import Files
+
+_MAC = re.compile(
+    rb"(?<![0-9A-Za-z:.-])(?:[0-9A-Fa-f]{2}([:-]))(?:[0-9A-Fa-f]{2}\1){4}[0-9A-Fa-f]{2}"
+    rb"(?![0-9A-Za-z:.-])"
+)
+_OURS = re.compile(r"salt-virt-|cloud-init")
+_BY_US = (b"# Written by Salt Virt ", b"# Created by cloud-init")
+_HEAD = 4096  # where a file says who wrote it
+MOST_FILES, MOST_BYTES = 1000, 8 * 1024**2
+# what clients of DHCP remember: they would ask for the address of the original
+_LEASES = {
+    "/var/lib/dhcp": "dhclient*",
+    "/var/lib/dhclient": "*lease*",
+    "/var/lib/NetworkManager": "*lease*",
+    "/var/lib/dhcpcd": "*lease*",
+    "/var/lib/wicked": "lease-*",
+}
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A folder with configuration. names: of its files. mode: what a file has that was changed.
+    static: whether a text gives an address. by_dhcp: the same text without addresses."""
+
+    folder: str
+    names: str
+    mode: int = 0o644
+    static: Callable[[str], bool] | None = None
+    by_dhcp: Callable[[str], str] | None = None
+
+
+def _json_netplan(text: str) -> str:
+    """Of what cloud-init wrote: each interface that it names by its MAC address asks DHCP."""
+    macs = sorted({found.group().decode() for found in _MAC.finditer(text.encode())})
+    one = {f"nic{n}": {"match": {"macaddress": m}, "dhcp4": True} for n, m in enumerate(macs)}
+    network: dict[str, object] = {"version": 2, "ethernets": one}
+    if re.search(r"(?m)^\s*renderer:\s*[\"']?NetworkManager", text):
+        network["renderer"] = "NetworkManager"
+    head = "# Written by Salt Virt when this guest was made, in place of cloud-init's.\n"
+    return head + json.dumps({"network": network}) + "\n"
+
+
+_PLACES = (
+    _Place("/etc/netplan", "*.yaml", 0o600, addresses.in_netplan, _json_netplan),
+    *(
+        _Place("/etc/systemd/network", names, 0o644, addresses.in_networkd, addresses.networkd)
+        for names in ("*.network", "*.link", "*.netdev")
+    ),
+    _Place(
+        "/etc/NetworkManager/system-connections", "*", 0o600,
+        addresses.in_keyfile, addresses.keyfile,
+    ),
+    *(
+        _Place(folder, names, 0o644, addresses.in_ifupdown, addresses.ifupdown)
+        for folder, names in (("/etc/network", "interfaces"), ("/etc/network/interfaces.d", "*"))
+    ),
+    *(
+        _Place(folder, "ifcfg-*", 0o644, addresses.in_ifcfg, addresses.ifcfg)
+        for folder in ("/etc/sysconfig/network-scripts", "/etc/sysconfig/network")
+    ),
+    _Place("/etc/udev/rules.d", "*.rules"),
+    _Place("/etc/cloud/cloud.cfg.d", "*.cfg", 0o600),
+)  # fmt: skip
+
+
+def rebind(tree: Files, macs: Mapping[str, str]) -> list[str]:
+    """Rewrites it, and forgets leases; what the operator should know.
+
+    macs: of each interface the original's MAC address to the copy's. Raises SeedFailed.
+    """
+    if not macs:
+        return []
+    notes, new = [], {old.lower().encode(): mac.lower().encode() for old, mac in macs.items()}
+    for place, path, content in _files(tree):
+        changed = _MAC.sub(lambda found: _other(found, new), content)
+        try:
+            text = changed.decode()
+        except UnicodeDecodeError:
+            text = ""
+        if place.static and place.by_dhcp and place.static(text):
+            if _ours(path, content):
+                changed = place.by_dhcp(text).encode()
+                notes.append(
+                    f"{path}: the fixed addresses stay the original's; the interface asks DHCP"
+                )
+            else:
+                notes.append(f"{path} gives it the same fixed address as its original: change that")
+        if changed != content:
+            tree.write(path, changed, place.mode)
+    for folder, names in _LEASES.items():
+        for name in fnmatch.filter(tree.names(folder), names):
+            if tree.is_file(f"{folder}/{name}"):
+                tree.remove(f"{folder}/{name}")
+    return notes
+
+
+def _files(tree: Files) -> Iterator[tuple[_Place, str, bytes]]:
+    count = size = 0
+    for place in _PLACES:
+        for name in fnmatch.filter(tree.names(place.folder), place.names):
+            path = f"{place.folder}/{name}"
+            if not tree.is_file(path):  # such as a link to /dev/null
+                continue
+            content = tree.read(path)
+            count, size = count + 1, size + len(content)
+            if count > MOST_FILES or size > MOST_BYTES:
+                raise errors.SeedFailed(
+                    f"{place.folder}: the configuration of its network is more than {MOST_FILES} "
+                    f"files or {MOST_BYTES} bytes"
+                )
+            yield place, path, content
+
+
+def _other(found: re.Match[bytes], macs: Mapping[bytes, bytes]) -> bytes:
+    separator = found.group(1)
+    mac = macs.get(found.group().lower().replace(separator, b":"))
+    return mac.replace(b":", separator) if mac else found.group()
+
+
+def _ours(path: str, content: bytes) -> bool:
+    """Whether Salt Virt or cloud-init wrote it, rather than a person."""
+    head = content[:_HEAD]
+    return bool(_OURS.search(path.rpartition("/")[2])) or any(one in head for one in _BY_US)
