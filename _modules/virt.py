@@ -37,6 +37,7 @@ from saltvirt.host.domain import (
     stands,
     stats,
     vcpus_memory,
+    waiting,
 )
 from saltvirt.host.domain import power as powering  # the name is a function's here
 from saltvirt.host.migration import move_journal
@@ -167,7 +168,8 @@ def vm_info(vm_=None, **kwargs):
             "nics": {<mac>: {"type", "source", "model", "target", …}},
             "disks": {<target>: {"file", "type", "file format", "virtual size" and
                       "disk size" in bytes, "backing file", "snapshots"}},
-            "uuid", "loader", "on_crash", "on_reboot", "on_poweroff"
+            "uuid", "loader", "on_crash", "on_reboot", "on_poweroff",
+            "pending": [<what a running guest gets only at its next start>, …]
         }
 
         A domain or disk that cannot be read has an ``error`` instead, the rest is there.
@@ -183,6 +185,31 @@ def vm_info(vm_=None, **kwargs):
     """
     with _connect(kwargs) as conn:
         return overview.vm_info(conn, vm_)
+
+
+def pending_changes(vm_=None, **kwargs):
+    """
+    What running domains lack of their definitions: their next start brings it.
+
+    The running definition is compared with the stored one. A domain that is off has nothing to
+    wait for.
+
+    :param vm_: name of one domain; without it, all domains
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: a dict of the domain's name to a list of texts, such as ``memory (512 MiB now, then
+        1 GiB)`` or ``disk vdb (none now, then /srv/web1_data.qcow2)``
+
+    :raises NotFound: there is no such domain
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.pending_changes
+    """
+    with _connect(kwargs) as conn:
+        return waiting.of_all(conn, vm_)
 
 
 def vm_state(vm_=None, **kwargs):

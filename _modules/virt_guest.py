@@ -250,8 +250,9 @@ def update(
     The parameters are those of ``virt.init``. What is not given stays as it is; ``None``
     inside of a dictionary takes that setting away. What libvirt can change on a running
     guest is changed at once: current CPUs and memory, disks and interfaces, the medium of a
-    drive, disk sizes; all else comes with the guest's next start. A second call finds
-    nothing to do.
+    drive, disk sizes; all else comes with the guest's next start, and each call says what that is.
+    What a running guest refused is tried again by the next call. A running guest gives memory back
+    only if ``mem`` has ``current``. A second call finds nothing to change.
 
     :param name: of the guest
     :param cpu: number of virtual CPUs, or a dictionary; 0 leaves it
@@ -286,8 +287,9 @@ def update(
     :return: a dict: ``definition`` (whether anything differs), ``changes`` (list of ``path``,
         ``old``, ``new``, ``live``), ``cpu`` and ``mem`` (True when they change), ``disk`` and
         ``interface`` (XML of what is ``attached``, ``detached``, ``updated``), and ``errors``:
-        what a running guest did not take at once and gets at its next start. ``warnings``: what
-        was left as it is, and why
+        what a running guest did not take. ``pending``: what it gets only at its next start, a
+        list of texts, also of what an earlier call has changed, and the same as a sentence in
+        ``comment``; both only if there is something. ``warnings``: what was left as it is, and why
 
     :raises NotFound: there is no such domain
     :raises InvalidInput: an argument is wrong

@@ -178,6 +178,8 @@ def _guest(host, name, info):
     for label, key in (("CPU", "cpu"), ("Memory", "mem"), ("State", "state")):
         if key in info:
             lines.append(f"    {label}: {info[key]}")
+    if isinstance(info.get("pending"), list) and info["pending"]:
+        lines.append(f"    Waits for the next start: {', '.join(map(str, info['pending']))}")
     lines += _graphics(host, name, _mapping(info.get("graphics")))
     for target, disk in _mapping(info.get("disks")).items():
         lines += _disk(target, _mapping(disk))

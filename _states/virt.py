@@ -134,9 +134,9 @@ def defined(
         of its ``disks``; else each setting that differs, with ``old``, ``new`` and ``live``
         (whether a running guest gets it at once)
 
-    Also taken: ``machine``, ``rng``, ``watchdog``, ``memballoon``, ``guest_agent``, ``kvm_hidden``,
-    ``enable_vnc``, ``serial_type``. What is not given stays as it is; ``null`` inside of a
-    dictionary takes that setting away. Any other word is an error.
+    Also taken: ``machine``, ``rng``, ``watchdog``, ``memballoon``, ``guest_agent``, ``pcie_ports``,
+    ``kvm_hidden``, ``enable_vnc``, ``serial_type``. What is not given stays as it is; ``null``
+    inside of a dictionary takes that setting away. Any other word is an error.
 
     .. code-block:: yaml
 

@@ -201,6 +201,7 @@ def _queried(guests):
                                   "file format": "qcow2", "virtual size": 8 << 30}},
                 "nics": {"52:54:00:12:34:56": {"type": "bridge", "source": {"bridge": "br0"},
                                                "model": "virtio"}},
+                "pending": one.get("pending", []),
             }
             for name, one in guests.items()
         },

@@ -127,6 +127,16 @@ def test_pause_and_resume_from_the_card(inside, api):
     assert called == [("pause", {"name": name}), ("resume", {"name": name})]
 
 
+def test_what_waits_for_the_next_start_is_on_the_card(inside, api):
+    name = guest_in(api, "running")
+    tile(inside, name).click()
+    inside.until_text("UUID", "dialog .facts")
+    assert "At its next start" not in inside.one("dialog .facts").text
+    api.hosts["hyper1"][name]["pending"] = ["memory (1 GiB now, then 2 GiB)", "<b>clock</b>"]
+    api.tell("salt/run/20261124/ret", {"fun": "runner.virt.update", "return": {}})
+    inside.until_text("memory (1 GiB now, then 2 GiB), <b>clock</b>", "dialog .facts")
+
+
 def test_what_fails_is_the_apis_one_line(inside, api):
     name = guest_in(api, "running")
     api.answers["pause"] = page_api.failed(name, "hyper1: libvirt does not answer within 30 s")

@@ -173,7 +173,7 @@ def test_a_running_guest_gets_what_it_can_and_is_never_restarted(applied, hv):
     # what waits for the next start
     later = {"boot_dev": "network", "clock": {"utc": False}, "on_crash": "preserve"}
     done = applied.changes("running", "lab1", **given, **later)
-    assert "at its next start: clock" in done["comment"]
+    assert "waits for the next start: clock" in done["comment"]
     given.update(later)
     done = applied.changes("defined", "lab1", **given, live=False, description="later")
     assert not definition(done)["description"]["live"]

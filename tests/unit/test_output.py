@@ -50,6 +50,15 @@ def test_query_has_the_layout_of_salts_tutorial(output):
     ]
 
 
+def test_what_a_guest_waits_for_is_below_its_state(output):
+    pending = ["memory (1 GiB now, then 2 GiB)", "disk vdb"]
+    lines = output({"h": {"vm_info": {"a": {**GUEST, "pending": pending}}}}).splitlines()
+    assert lines[4:6] == [
+        "    State: running",
+        "    Waits for the next start: memory (1 GiB now, then 2 GiB), disk vdb",
+    ]
+
+
 @pytest.mark.parametrize(
     ("listen", "shown"),
     [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from saltvirt.design.put import is_given, put, replace
 from saltvirt.errors import Unsupported
 from saltvirt.spec.base import REMOVE
-from saltvirt.xml.os import Boot
+from saltvirt.xml.os import SECURE_BOOT, Boot, FirmwareFeature
 
 if TYPE_CHECKING:
     from saltvirt.design.context import Context
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from saltvirt.xml.domain import Domain
     from saltvirt.xml.os import Os
 
+_ENROLLED = "enrolled-keys"
 # architectures whose machines do not start a disk without EFI
 NO_BIOS = ("aarch64", "armv7l", "riscv64", "loongarch64")
 
@@ -31,7 +32,7 @@ def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
         _secure(spec.boot, domain, context)
     if spec.boot_dev is not None:
         replace(domain.os, "boots", [Boot(dev=dev) for dev in spec.boot_dev])
-        for device in (*domain.disks, *domain.interfaces):
+        for device in (*domain.disks, *domain.interfaces, *domain.host_devices, *domain.redirdevs):
             # libvirt takes one way of saying it, not both
             for said_there in device.need().findall("boot"):
                 device.need().remove(said_there)
@@ -69,11 +70,13 @@ def default(spec: GuestSpec, domain: Domain, context: Context) -> None:
     known = context.domain
     if spec.boot is None and context.guest.arch in NO_BIOS and known and "efi" in known.firmware:
         domain.os.firmware = "efi"
+        _ask_for(domain.os, secure=False)
 
 
 def _firmware(spec: BootSpec, os: Os, context: Context) -> None:
     if is_given(spec.loader) and is_given(spec.nvram):
         os.firmware = None
+        os.firmware_features = []
         if os.loader != spec.loader:
             os.loader, os.loader_type, os.loader_readonly = spec.loader, "pflash", True
         if os.nvram_template != spec.nvram:
@@ -83,6 +86,7 @@ def _firmware(spec: BootSpec, os: Os, context: Context) -> None:
         _automatic(spec, os, context)
     elif spec.efi is False or spec.loader is REMOVE:
         os.firmware = None
+        os.firmware_features = []
         os.loader = os.loader_type = os.loader_readonly = os.loader_secure = None
         os.forget_variables()
         os.nvram_template = None
@@ -95,17 +99,36 @@ def _automatic(spec: BootSpec, os: Os, context: Context) -> None:
     known = context.domain
     if known is not None and "efi" not in known.firmware:
         raise Unsupported("boot: efi: this host has no EFI firmware (package ovmf or edk2)")
+    _choose_anew(os)
+    os.firmware = "efi"
+    _ask_for(os, secure=False)
+
+
+def _choose_anew(os: Os) -> None:
+    """Forgets the firmware, so that libvirt chooses one."""
     os.loader = os.loader_type = os.loader_readonly = None
     os.forget_variables()
     os.nvram_template = None
-    os.firmware = "efi"
+
+
+def _ask_for(os: Os, secure: bool) -> None:
+    """Firmware with secure boot and its keys enrolled, or without either. If libvirt is free to
+    choose, it takes the first that fits the machine: of q35 the one that runs signed systems only.
+    """
+    features = [FirmwareFeature(enabled=secure, name=name) for name in (SECURE_BOOT, _ENROLLED)]
+    replace(os, "firmware_features", features)
+    os.loader_secure = secure or None
 
 
 def _secure(spec: BootSpec, domain: Domain, context: Context) -> None:
     """Secure boot: the firmware's half, and the mode of the CPU that guards it."""
     if spec.secure and context.domain and not context.domain.secure_boot:
         raise Unsupported("boot: secure: no firmware of this host's machine type can; try q35")
-    if spec.secure is not None:
+    if spec.secure is not None and domain.os.firmware == "efi":
+        if domain.os.secure is not bool(spec.secure):
+            _choose_anew(domain.os)
+        _ask_for(domain.os, secure=bool(spec.secure))
+    elif spec.secure is not None:
         domain.os.loader_secure = spec.secure or None
     if spec.secure:
         domain.features.smm = True

@@ -11,29 +11,35 @@ from saltvirt.xml.timer import Timer
 if TYPE_CHECKING:
     from saltvirt.design.context import Context
     from saltvirt.spec.clock import ClockSpec, TimerSpec
+    from saltvirt.xml.clock import Clock
     from saltvirt.xml.domain import Domain
 
 _TIMER = ("track", "tickpolicy", "frequency", "mode", "present", "slew", "threshold", "limit")
 
 
 def apply(spec: ClockSpec | None, domain: Domain, context: Context) -> None:
-    """Lays a ClockSpec onto a domain: what it does not say of the time is UTC."""
+    """Lays a ClockSpec onto a domain: a part of the time of which it says nothing is UTC. One that
+    speaks of timers alone leaves the time as it is."""
     del context
     if spec is None:
         return
-    clock = domain.clock
+    if (spec.utc, spec.adjustment, spec.timezone) != (None, None, None):
+        _time(spec, domain.clock)
+    merge(
+        domain.clock, "timers", spec.timers,
+        key=lambda child: child.name,
+        edit=_timer,
+        make=lambda name: Timer(name=name),
+    )  # fmt: skip
+
+
+def _time(spec: ClockSpec, clock: Clock) -> None:
     clock.offset = spec.offset()
     clock.basis = spec.basis() if clock.offset == "variable" else None
     clock.timezone = given(spec.timezone)
     adjustment = given(spec.adjustment)
     clock.adjustment = None if adjustment is None else str(adjustment)
     clock.start = None
-    merge(
-        clock, "timers", spec.timers,
-        key=lambda child: child.name,
-        edit=_timer,
-        make=lambda name: Timer(name=name),
-    )  # fmt: skip
 
 
 def _timer(timer: Timer, spec: TimerSpec) -> None:

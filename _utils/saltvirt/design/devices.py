@@ -50,11 +50,13 @@ def _tpm(spec: TpmSpec | str, domain: Domain, context: Context) -> None:
     if any(tpm.backend not in (None, kind) for tpm in domain.tpms):
         domain.tpms = []
     tpm = _one(domain, "tpms", Tpm)
-    fallback = "tpm-crb" if context.allows("tpm", "model", "tpm-crb") else "tpm-tis"
-    tpm.model = spec.model or tpm.model or fallback
     tpm.backend = kind
     if kind == "emulator":
         tpm.version = spec.version or tpm.version or "2.0"
+    newer = tpm.version != "1.2" and context.allows("tpm", "model", "tpm-crb")
+    if tpm.model == "tpm-crb" and tpm.version == "1.2":
+        tpm.model = None  # only a TPM 2.0 has that interface
+    tpm.model = spec.model or tpm.model or ("tpm-crb" if newer else "tpm-tis")
     put(tpm, spec, "persistent_state", device_path="device")
 
 

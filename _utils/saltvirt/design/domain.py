@@ -20,6 +20,7 @@ from saltvirt.design import (
     memory,
     nics,
     numatune,
+    ports,
 )
 from saltvirt.design.context import Context, Given
 from saltvirt.design.put import is_given
@@ -72,6 +73,8 @@ def build(
     _settings(spec, domain, found)
     _defaults(spec, domain, found)
     _new_devices(spec, domain, found)
+    ports.apply(spec, domain, found)
+    ports.default(spec, domain, found)
     return domain
 
 
@@ -105,6 +108,7 @@ def amend(
         _record(spec, domain, found)
     if spec.nics is not None:
         nics.amend(spec, domain, found)
+    ports.apply(spec, domain, found)
     if boot.ordered(spec):
         domain.os.boots = []  # libvirt takes one way of saying it, not both
     return domain

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 from saltvirt.diff import normal
 from saltvirt.diff.change import Change
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from saltvirt.xml.base import Element
     from saltvirt.xml.disk import Disk
@@ -29,6 +30,12 @@ HOTPLUG = ("virtio", "scsi", "usb", "xen")
 NIC_LIVE = {
     "type", "network", "bridge", "dev", "portgroup", "bandwidth", "link_state", "filter", "vlan",
     "virtualport", "isolated_port",
+}  # fmt: skip
+# the elements of an interface that say these
+_NIC_PARTS = {
+    "source": {"type", "network", "bridge", "dev", "portgroup"}, "bandwidth": {"bandwidth"},
+    "link": {"link_state"}, "filterref": {"filter"}, "vlan": {"vlan"},
+    "virtualport": {"virtualport"}, "port": {"isolated_port"},
 }  # fmt: skip
 # kinds of which libvirt adds some by itself: one that was not asked for is no difference
 ADDED = ("controllers", "inputs", "sounds", "videos", "filesystems", "channels")
@@ -157,10 +164,25 @@ def _nics(wanted: Domain, actual: Domain) -> Iterator[Change]:
             continue
         new, old = normal.devices(nic, there)
         names = _differing(new, old)
+        direct = "direct" in (nic.type, there.type)
+        now = [name for name in names if name in NIC_LIVE and not direct]
+        text = _text(nic) if now == names else _only(now, nic, there)
         for name in names:
-            live = set(names) <= NIC_LIVE and "direct" not in (nic.type, there.type)
             values = old.get(name), new.get(name)
-            yield Change("nics", f"{path}:{name}", *values, "update", live, _text(nic))
+            yield Change("nics", f"{path}:{name}", *values, "update", name in now, text)
+
+
+def _only(names: Collection[str], wanted: Interface, actual: Interface) -> str:
+    """The XML of the interface that is there with these of its properties as they are wanted."""
+    node = actual.copy().need()
+    for tag, about in _NIC_PARTS.items():
+        if not about.isdisjoint(names):
+            for part in node.findall(tag):
+                node.remove(part)
+            node.extend(copy.deepcopy(part) for part in wanted.need().findall(tag))
+    if "type" in names:
+        node.set("type", wanted.type or "")
+    return _text(type(actual)(node))
 
 
 def _nic(nic: Interface) -> dict[str, str | None]:

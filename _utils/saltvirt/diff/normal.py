@@ -52,7 +52,7 @@ _FILLED = {
     "input": ("bus",),
     "cpu": ("mode", "model", "check", "match", "fallback", "migratable", "vendor"),
     "os": ("machine", "arch", "loader_type", "loader_readonly", "loader_secure", "nvram",
-           "nvram_template", "smbios"),
+           "nvram_template", "smbios", "firmware_features"),
     "features": ("hyperv_mode", "gic_version"),
     "clock": ("basis",),
     "vcpu": ("placement",),

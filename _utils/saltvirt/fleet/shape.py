@@ -34,6 +34,7 @@ _SHOWN = {
     "disks?": ({str: {str: object}}, None),
     "nics?": ({str: {str: object}}, None),
     "state?": str,
+    "pending?": ([str], None),
 }
 # function to what it returns: a Fact, a type, several of them, [of each], {str: of each value}, or
 # the keys that must be there ("key?": may be there)

@@ -18,11 +18,13 @@ _KIB, _NS = 1024, 1e-9
 @dataclass(frozen=True)
 class GuestSeen:
     """One guest. labels: ``guest``, ``host`` and ``uuid``. state: its word. stats: libvirt's names
-    to numbers and texts."""
+    to numbers and texts. pending: how many changes of its definition it gets only at its next
+    start; None where that is not known."""
 
     labels: Labels
     state: str
     stats: dict[str, Any]
+    pending: int | None = None
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,11 @@ def families(guests: Sequence[GuestSeen]) -> Iterator[Family]:
     yield Family(
         "guest_state", GAUGE, "1 for the state that the guest is in.",
         (Sample({**one.labels, "state": one.state}, 1) for one in guests),
+    )  # fmt: skip
+    yield Family(
+        "guest_pending_changes", GAUGE,
+        "Changes of its definition that it gets only at its next start.",
+        (Sample(one.labels, one.pending) for one in guests if one.pending is not None),
     )  # fmt: skip
     for about in _GUEST:
         yield _family(about, _whole(about, guests))

@@ -11,7 +11,7 @@ from saltvirt import settings
 from saltvirt.answers.migration import Certificate
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
-from saltvirt.host.domain import lookup, stats
+from saltvirt.host.domain import lookup, stats, waiting
 from saltvirt.host.migration import move_journal
 from saltvirt.host.node import inventory
 from saltvirt.host.provision import images_folder
@@ -53,7 +53,9 @@ def _all_storage_answers() -> bool:
 
 def _seen(dom: libvirt.virDomain, said: dict[str, Any], host: str) -> guests.GuestSeen:
     labels = {"guest": dom.name(), "host": host, "uuid": dom.UUIDString()}
-    return guests.GuestSeen(labels, lookup.state_name(said.get("state.state")), said)
+    found = waiting.try_one(dom)
+    pending = None if found is None else len(found)
+    return guests.GuestSeen(labels, lookup.state_name(said.get("state.state")), said, pending)
 
 
 def of_guests(where: settings.Connection, host: str) -> list[guests.GuestSeen]:

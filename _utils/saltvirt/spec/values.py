@@ -21,7 +21,7 @@ _CPUSET = re.compile(r"\^?\d{1,9}(-\d{1,9})?(,\^?\d{1,9}(-\d{1,9})?)*")
 _WHOLE = re.compile(r"-?[0-9]{1,20}")
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:+-]*")
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]")
 _TRUE = {"true": True, "yes": True, "on": True, "1": True}
 _FALSE = {"false": False, "no": False, "off": False, "0": False}
 
@@ -69,6 +69,14 @@ def text(value: Any, what: str) -> str:
     if isinstance(value, dict | list | bool) or _CONTROL.search(str(value)) or str(value) == "":
         raise InvalidInput(f"{what} {value!r} is not a text")
     return str(value)
+
+
+def line(value: Any, what: str) -> str:
+    """Text on one line."""
+    found = text(value, what)
+    if len(found.splitlines()) > 1 or found[-1:] in "\r\n":
+        raise InvalidInput(f"{what} {value!r} is more than one line")
+    return found
 
 
 def secret(value: Any, what: str) -> str:

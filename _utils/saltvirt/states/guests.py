@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from saltvirt.diff import pending
 from saltvirt.errors import InvalidInput, NotFound, OperationFailed, SaltException
 from saltvirt.spec import guest, values
 from saltvirt.spec.deploy import DeploySpec
@@ -51,23 +52,27 @@ def _converge(host: StateHost, name: str, given: dict[str, Any], start: bool) ->
     done: list[str] = []
     failures: list[object] = []
     notes: list[str] = []
+    waits: list[str] = []
     if kept and given.pop("autostart", None):
         notes.append(f"{kept}, which starts it, not its host")
     if how.pop("update") and not set(given) <= set(DeploySpec.keys()):
         try:
-            shown, done, failures, more = _change(host, name, given, how)
+            shown, done, failures, more, waits = _change(host, name, given, how)
             notes += more
         except SaltException:
             if name not in host.call("leftovers")["unfinished"]:
                 raise
             return _make(host, name, given, start)
+    else:
+        waits = host.call("pending_changes", name)[name]
     if start and not failures and not (kept and state_of(host, name) == "running"):
         if kept:  # it may run elsewhere
             failures.append(OperationFailed(f"{kept}, and does not run here: it is not started"))
         else:
             _start(host, name, shown, done, failures)
-    comment = f"{name} {_sentence(done, host.test)}" if done else f"{name} is as it should be"
-    comment = "; ".join([comment, *notes])
+    said = [_sentence(done, host.test)] if done else []
+    said += [pending.sentence(waits)] if waits else []
+    comment = "; ".join([f"{name} {'; '.join(said) or 'is as it should be'}", *notes])
     return answer(name, {name: shown} if shown else {}, comment, host.test, failures)
 
 
@@ -104,20 +109,14 @@ def _place(disk: dict[str, str]) -> str:
 
 def _change(
     host: StateHost, name: str, given: dict[str, Any], how: dict[str, Any]
-) -> tuple[dict[str, Any], list[str], list[object], list[str]]:
-    """(what changes shows, words for the comment, failures, warnings) of bringing it to what is
-    given."""
-    was = state_of(host, name)
+) -> tuple[dict[str, Any], list[str], list[object], list[str], list[str]]:
+    """(what changes shows, words for the comment, failures, warnings, what waits for the next
+    start) of bringing it to what is given."""
     status = host.call("update", name, test=host.test, **how, **given)
-    notes = status.get("warnings", [])
+    about = status.get("errors", []), status.get("warnings", []), status.get("pending", [])
     if not status["definition"]:
-        return {}, [], [], notes
-    found = differences(status["changes"])
-    later = sorted(path for path, change in found.items() if not change["live"])
-    done = ["changed"]
-    if was != OFF and later:
-        done = [f"changed (at its next start: {', '.join(later)})"]
-    return {"definition": found}, done, status.get("errors", []), notes
+        return {}, [], *about
+    return {"definition": differences(status["changes"])}, ["changed"], *about
 
 
 def differences(changes: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:

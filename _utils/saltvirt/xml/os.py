@@ -3,6 +3,8 @@
 from saltvirt.xml.base import Children, Element, Prop
 from saltvirt.xml.kinds import INT, YES_NO
 
+SECURE_BOOT = "secure-boot"
+
 
 class Boot(Element):
     """``<boot>``: one class of devices to boot from."""
@@ -10,6 +12,15 @@ class Boot(Element):
     TAG = "boot"
 
     dev = Prop("@dev")
+
+
+class FirmwareFeature(Element):
+    """``<feature>``: what libvirt must find, or must not, in the firmware that it chooses."""
+
+    TAG = "feature"
+
+    enabled = Prop("@enabled", YES_NO)
+    name = Prop("@name")
 
 
 class InitArg(Element):
@@ -26,6 +37,7 @@ class Os(Element):
     TAG = "os"
 
     firmware = Prop("@firmware")
+    firmware_features = Children("firmware/feature", FirmwareFeature)
     type = Prop("type")
     arch = Prop("type/@arch")
     machine = Prop("type/@machine")
@@ -46,6 +58,14 @@ class Os(Element):
     bootmenu_timeout_ms = Prop("bootmenu/@timeout", INT)
     serial_console = Prop("bios/@useserial", YES_NO)
     smbios = Prop("smbios/@mode")
+
+    @property
+    def secure(self) -> bool | None:
+        """Whether the firmware is one with secure boot; None where libvirt chooses."""
+        for feature in self.firmware_features:
+            if feature.name == SECURE_BOOT:
+                return bool(feature.enabled)
+        return True if self.loader_secure else None
 
     @property
     def variables(self) -> str | None:

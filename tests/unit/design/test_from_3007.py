@@ -231,7 +231,7 @@ PINS = {0: "0", 1: "1"}
         ({"clock": {"timers": TIMERS}},
          {"clock": {"timers": {"hpet": {"present": False}, "rtc": {"track": "wall"}}}},
          "clock:timers:rtc:tickpolicy"),
-        ({"clock": {"utc": False}}, {"clock": {"timers": {}}}, "clock:offset"),
+        ({"clock": {"utc": False}}, {"clock": {"utc": None}}, "clock:offset"),
     ],
 )  # fmt: skip
 def test_a_dictionary_is_all_there_shall_be(before, after, gone):
@@ -240,6 +240,16 @@ def test_a_dictionary_is_all_there_shall_be(before, after, gone):
     assert paths[gone] in (None, "utc")
     assert found(amended(actual, **after), **after) == []
     assert found(actual, **before) == []
+
+
+@pytest.mark.parametrize("timers", [{}, {"hpet": {"present": False}}])
+def test_timers_alone_leave_the_time_as_it_is(timers):
+    for clock in ({"utc": False}, {"timezone": "Europe/Paris"}, {"adjustment": 3600, "utc": False}):
+        actual = amended(there(), clock={**clock, "timers": {"rtc": {"track": "wall"}}})
+        changed = [path for path, _, _ in found(actual, clock={"timers": timers})]
+        assert changed and all(path.startswith("clock:timers") for path in changed)
+    new = domain.build(guest.parse("n", 1, 512, disk=None, clock={"timers": timers}), CAPS, Given())
+    assert new.clock.offset == "utc"
 
 
 def test_none_takes_one_away_and_leaves_the_others():

@@ -65,16 +65,18 @@ def test_a_guest_that_cannot_be_changed_is_made_anew_only_where_nobody_finished_
 
 @pytest.mark.parametrize("state, live, comment", [
     ("running", True, "web1 was changed"), ("shutdown", False, "web1 was changed and started"),
-    ("running", False, "web1 was changed (at its next start: mem)"),
+    ("running", False, "web1 was changed"),
 ])  # fmt: skip
 def test_what_takes_effect_at_the_next_start_alone_is_said(state, live, comment):
     changes = [CHANGE, {**CHANGE, "old": 2, "new": 3, "live": live}]
     host = a_host(
         list_domains=["web1"], vm_state={"web1": state}, start=True,
-        update={"definition": True, "changes": changes, "warnings": ["slow"]},
+        update={"definition": True, "changes": changes, "warnings": ["slow"],
+                **({} if live else {"pending": ["mem (1 now, then 3)"]})},
     )  # fmt: skip
     found = guests.running(host, "web1", mem=3, **HOW)
-    assert found["comment"] == f"{comment}; slow" and found["result"] is True
+    waits = "" if live else "; waits for the next start: mem (1 now, then 3)"
+    assert found["comment"] == f"{comment}{waits}; slow" and found["result"] is True
     assert found["changes"]["web1"]["definition"] == {"mem": {"old": 1, "new": 3, "live": live}}
 
 

@@ -61,8 +61,8 @@ DiskInfo = TypedDict(
 
 
 class Vm(TypedDict, total=False):
-    """What virt.vm_info says: cputime in ns, memory in KiB. Of a domain that cannot be read there
-    is no more than state and error."""
+    """What virt.vm_info says: cputime in ns, memory in KiB; pending: what a running one gets at its
+    next start. Of a domain that cannot be read there is no more than state and error."""
 
     cpu: int
     cputime: int
@@ -77,6 +77,7 @@ class Vm(TypedDict, total=False):
     maxMem: int
     mem: int
     state: str
+    pending: list[str]
     error: str | None
 
 
@@ -249,7 +250,7 @@ def vm(reading: Reading) -> Vm:
         return {"state": reading.state, "error": reading.error}
     tree, stats = reading.tree, reading.stats
     maximum, current = memory_kib(tree, stats)
-    return {
+    found: Vm = {
         "cpu": vcpus(tree, stats),
         "cputime": cpu_time(stats) if reading.active else 0,
         "disks": disks(tree, stats, reading.active),
@@ -264,3 +265,6 @@ def vm(reading: Reading) -> Vm:
         "mem": current,
         "state": reading.state,
     }
+    if reading.pending is not None:
+        found["pending"] = reading.pending
+    return found

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
-from saltvirt.host.domain import lookup
+from saltvirt.host.domain import lookup, waiting
 from saltvirt.host.storage import answers
 
 _NOWAIT = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT if libvirt else 0
@@ -19,13 +19,15 @@ _NOWAIT = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT if libvirt else 0
 class Reading:
     """What one domain looked like at one moment.
 
-    tree is None when the domain's XML could not be read; error says why.
+    tree is None when the domain's XML could not be read; error says why. pending: what it gets at
+    its next start, None where that is not known.
     """
 
     name: str
     stats: dict[str, Any]
     tree: ElementTree.Element | None = None
     error: str | None = None
+    pending: list[str] | None = None
 
     @property
     def state(self) -> str:
@@ -71,7 +73,9 @@ def _read(dom: libvirt.virDomain, stats: dict[str, Any], with_xml: bool) -> Read
     try:
         reading.name = dom.name()
         if with_xml:
-            reading.tree = tree(dom)
+            text = dom.XMLDesc(0)
+            reading.tree = ElementTree.fromstring(text)
+            reading.pending = waiting.try_one(dom, text) if reading.active else []
     except libvirt.libvirtError as exc:
         reading.error = connection.translate(exc).text
     return reading

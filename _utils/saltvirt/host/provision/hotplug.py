@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
@@ -45,17 +45,23 @@ def _description(dom: libvirt.virDomain, change: Change, _wanted: Domain) -> Non
     dom.setMetadata(kind, change.new, None, None, libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
 
+def _unplaced(text: str, kinds: Collection[str]) -> str:
+    """A device's XML without its address, if that is of one of these kinds: where it sits can
+    differ between the running guest and its definition."""
+    device = ElementTree.fromstring(text)
+    for part in (*device.findall("address"), *device.findall("alias")):
+        if part.tag == "alias" or not kinds or part.get("type") in kinds:
+            device.remove(part)
+    return ElementTree.tostring(device, encoding="unicode")
+
+
 def _attach(dom: libvirt.virDomain, change: Change, _wanted: Domain) -> None:
-    dom.attachDeviceFlags(change.xml, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+    text = _unplaced(change.xml, ("pci",))
+    dom.attachDeviceFlags(text, libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
 
 def _update(dom: libvirt.virDomain, change: Change, _wanted: Domain) -> None:
-    # where the device sits can differ between the running guest and its definition
-    device = ElementTree.fromstring(change.xml)
-    for part in (*device.findall("address"), *device.findall("alias")):
-        device.remove(part)
-    text = ElementTree.tostring(device, encoding="unicode")
-    dom.updateDeviceFlags(text, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+    dom.updateDeviceFlags(_unplaced(change.xml, ()), libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
 
 def _medium(dom: libvirt.virDomain, change: Change, wanted: Domain) -> None:

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors
 from saltvirt.design import domain
+from saltvirt.design.put import is_given
 from saltvirt.design.source import Source, owns, places
-from saltvirt.diff import changes, match
+from saltvirt.diff import changes, match, pending
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import lookup, resize
 from saltvirt.host.provision import (
     admission,
     disk_notes,
     disks,
+    firmware,
     guest_definition,
     hotplug,
     kernels,
@@ -29,7 +31,9 @@ from saltvirt.host.provision import (
 from saltvirt.host.storage import files, pool_source
 from saltvirt.placement import account
 from saltvirt.revert import Revert
+from saltvirt.spec.cpu import CpuSpec
 from saltvirt.spec.disk import DiskSpec
+from saltvirt.spec.memory import MemorySpec
 from saltvirt.units import human_bytes
 from saltvirt.xml.domain import Domain
 
@@ -54,6 +58,11 @@ def stored(dom: libvirt.virDomain) -> Domain:
     """The guest's definition for its next start, with passwords."""
     flags = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
     return Domain.fromstring(dom.XMLDesc(flags))
+
+
+def _running(dom: libvirt.virDomain) -> Domain:
+    """The definition that the guest runs with, with passwords."""
+    return Domain.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_SECURE))
 
 
 def _own_name(guest: str, spec: DiskSpec, disk: Disk) -> bool:
@@ -102,6 +111,12 @@ class Update:
         self.sizes: dict[str, tuple[int, int]] = {}
         self.warnings: list[str] = []
         self.wanted = self.actual
+        # what the running guest lacks of what is asked for, and what of it can be done now
+        self.running = self.actual
+        self.found: list[Change] = []
+        self.lacking: list[Change] = []
+        self.now: list[Change] = []
+        self.slow = False  # the balloon was asked for memory
         self.kernels = kernels.place(spec.boot, tools.admission_config.images_dir)
 
     def compare(self) -> list[Change]:
@@ -111,12 +126,93 @@ class Update:
         given.sources.update(sources)
         given.mac = lambda nic: mac_for(self.actual.uuid, nic.name)
         self.wanted = domain.amend(self.spec, self.actual, self.caps, given, self.warnings)
+        firmware.refuse_other(self.spec.name, self.actual, self.wanted, self.caps)
         autostart = (self.spec.autostart, bool(self.dom.autostart()))
-        active = bool(self.how.live and self.dom.isActive())
-        found = changes.changes(self.wanted, self.actual, active, self.sizes, autostart)
+        active = bool(self.dom.isActive())
+        live = self.how.live and active
+        self.found = found = changes.changes(self.wanted, self.actual, live, self.sizes, autostart)
         if not self.how.detach:
             refuse_detach(found)
+        if active:
+            self.running = _running(self.dom)
+            self.lacking = pending.lacking(self.running, self.wanted)
+            self.now = self.for_now() if live else []
         return found
+
+    def for_now(self) -> list[Change]:
+        """What of that which the running guest lacks is done now."""
+        may = [one for one in self.lacking if self.may_do(one)]
+        # without its place nothing can come
+        stay = {one.path for one in self.lacking if one.action == "detach" and one not in may}
+        return [one for one in may if one.path not in stay]
+
+    def may_do(self, change: Change) -> bool:
+        """Whether a change is made on the running guest: one that libvirt can make, of what the
+        request speaks of. It takes memory and disks away only if the request says so."""
+        if not change.live or change.what not in self.spoken_of():
+            return False
+        if change.path == pending.MEMORY and (change.new or 0) < (change.old or 0):
+            return is_given(self.spec.memory.current_kib)
+        if change.what == "disks" and change.action == "detach":
+            return self.may_detach(change)
+        return not self.is_seed_drive(change)
+
+    def may_detach(self, change: Change) -> bool:
+        """Whether a disk is taken from the running guest. The one that it boots from goes only if
+        this very request takes it out of the definition."""
+        if any(one.path == change.path and one.action == "detach" for one in self.found):
+            return True
+        first = next((disk.target for disk in self.running.disks if disk.device == "disk"), None)
+        return self.how.detach and change.path != f"disks:{first}"
+
+    def spoken_of(self) -> set[str]:
+        """The groups of changes that the request can cause."""
+        spec = self.spec
+        groups = {
+            "cpu": spec.cpu != CpuSpec(), "mem": spec.memory != MemorySpec(),
+            "disks": spec.disks is not None, "controllers": spec.disks is not None,
+            "nics": spec.nics is not None, "graphics": spec.graphics is not None,
+            "host_devices": spec.host_devices is not None, "title": spec.title is not None,
+            "description": spec.description is not None,
+        }  # fmt: skip
+        return {what for what, spoken in groups.items() if spoken}
+
+    def is_seed_drive(self, change: Change) -> bool:
+        """Whether a change is of the drive with our volume for cloud-init, which the guest empties
+        when it has read it."""
+        made = {own.path for own in self.actual.record.disks}
+        return change.action == "medium" and change.new in made
+
+    def is_active(self) -> bool:
+        """Whether the guest runs, so that something can wait for its next start."""
+        return self.running is not self.actual
+
+    def left(self, failures: Collection[str]) -> list[Change]:
+        """What the guest still lacks when the changes were made."""
+        if not self.dom.isActive():
+            return []
+        self.slow = not failures and any(one.path == pending.MEMORY for one in self.now)
+        return pending.lacking(_running(self.dom), stored(self.dom))
+
+    def waiting(self, left: Collection[Change]) -> list[Change]:
+        """What of that waits for the next start: a balloon that was asked takes its time."""
+        return [one for one in left if not (self.slow and one.path == pending.MEMORY)]
+
+    def shown(self, left: Collection[Change], test: bool) -> list[Change]:
+        """The changes of the definition, each with whether the running guest has it, and those that
+        the guest lacked though its definition had them."""
+        lacks, now, defined = ({one.path for one in some} for some in (left, self.now, self.found))
+        paths = {one.path for one in self.waiting(left)}
+        done = []
+        for change in self.found:
+            has = change.live or change.path in now or pending.is_plain(change.path)
+            live = self.is_active() and has and change.path not in paths
+            done.append(change if _is_apart(change) else replace(change, live=live))
+        for change in self.now:
+            unsure = test and change.path == pending.MEMORY  # a balloon may never give it back
+            if change.path not in defined and change.path not in lacks and not unsure:
+                done.append(change)
+        return done
 
     def place_disks(self) -> dict[str, Source]:
         """{disk name: Source} of the disks that are there; the others become Works."""
@@ -224,8 +320,15 @@ class Update:
 
         What is stored for the next start is changed whole or not at all.
         """
-        self.admit()
-        self.fetch()
+        if found:
+            self.admit()
+            self.fetch()
+            self.stored(found)
+        apart = [one for one in found if _is_apart(one)]
+        return hotplug.apply(self.conn, self.dom, self.wanted, [*self.now, *apart])
+
+    def stored(self, found: list[Change]) -> None:
+        """Has libvirt store the changes for the next start."""
         undo = Revert()
         try:
             with translated():
@@ -234,7 +337,6 @@ class Update:
             if not undo.failed:
                 raise
             raise type(exc)(f"{exc}; could not undo: {'; '.join(undo.failed)}") from exc
-        return hotplug.apply(self.conn, self.dom, self.wanted, found)
 
     def store(self, found: list[Change], undo: Revert) -> None:
         """Makes the disks and defines the guest with them: all of it, or nothing."""
@@ -326,6 +428,11 @@ class Changed(errors.OperationFailed):
     """The definition is another by now than the one that the changes were found for."""
 
 
+def _is_apart(change: Change) -> bool:
+    """Whether a change is made the same way on a guest that runs and on one that is off."""
+    return change.what in ("autostart", "metadata") or change.action == "resize"
+
+
 def refuse_detach(found: list[Change]) -> None:
     """Raises InvalidInput for a change that takes a disk from the guest."""
     for change in found:
@@ -378,8 +485,18 @@ def update(conn: libvirt.virConnect, spec: GuestSpec, tools: Tools, how: How) ->
 def _once(conn: libvirt.virConnect, spec: GuestSpec, tools: Tools, how: How) -> dict[str, Any]:
     work = Update(conn, spec, tools, how)
     found = work.compare()
-    if found and how.test:
-        work.admit()
-        tools.look(conn, work.works)
-    failures = [] if how.test or not found else work.apply(found)
-    return result(found, failures, work.warnings)
+    if how.test:
+        if found:
+            work.admit()
+            tools.look(conn, work.works)
+        failures, left = list[str](), [one for one in work.lacking if one not in work.now]
+    else:
+        failures = work.apply(found) if found or work.now else []
+        left = work.left(failures)
+    shown = work.shown(left, how.test)
+    status = result(shown, failures, work.warnings)
+    if work.is_active():
+        paths = {one.path for one in left}
+        more = [one for one in shown if not (one.live or one.path in paths or _is_apart(one))]
+        pending.tell(status, [*work.waiting(left), *more])
+    return status

@@ -86,6 +86,7 @@ export function guest_card(first, move) {
         ["vCPUs", guest.vcpus], ["Memory", size(guest.memory)],
         ["Memory now", guest.memory_now < guest.memory ? size(guest.memory_now) : null],
         ["UUID", guest.uuid], ["Display", display(guest.graphics)],
+        ["At its next start", guest.pending && guest.pending.join(", ")],
       ]));
     const focused = actions.contains(document.activeElement) ? document.activeElement.textContent : null;
     fill(actions, guest.state === "gone" ? null : [

@@ -43,7 +43,7 @@ function guest(name, on, one) {
     key: `${on}/${name}`, name, host: on, state: String(one.state || "unknown"),
     vcpus: number(one.cpu), memory, memory_now: number(one.mem) / 1024 || memory,
     uuid: String(one.uuid || ""), disks: one.disks || {}, nics: one.nics || {},
-    graphics: one.graphics || {},
+    graphics: one.graphics || {}, pending: Array.isArray(one.pending) ? one.pending.map(String) : [],
   };
 }
 

@@ -1,0 +1,175 @@
+"""What a running guest lacks of its definition: what its next start brings.
+
+The running definition is the stored one as libvirt has completed it for this run, so most of what
+only the running one says is no difference.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from saltvirt.diff import changes
+from saltvirt.units import human_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from saltvirt.diff.change import Change
+    from saltvirt.xml.domain import Domain
+    from saltvirt.xml.interface import Interface
+
+MEMORY = "current_memory_kib"
+# QEMU rounds memory to its own pages
+_ROUNDED_KIB = 2048
+# libvirt completes these for each run: the CPU by the host's, the firmware by its descriptors
+_COMPLETED = re.compile(
+    r"os:(loader|nvram|firmware_)|features:smm$|clock:(basis|adjustment)$|metadata:"
+)
+_FEATURE = re.compile(r"cpu:features:([^:]+):(\w+)")
+_ON, _OFF = ("require", "force"), ("disable", "forbid")
+# of other hypervisors' running definitions only this is compared
+_PLAIN = re.compile(
+    r"vcpu:(maximum|current)$|(current_)?memory_kib$|(disks|nics):[^:]+(:[0-9a-f:]{14})?$"
+)
+_NAMES = {
+    "memory_kib": "memory", MEMORY: "current memory", "max_memory_kib": "memory with modules",
+    "vcpu:maximum": "maximum of vCPUs", "vcpu:current": "vCPUs",
+}  # fmt: skip
+_DEVICES = {"disks": "disk", "nics": "interface", "graphics": "display"}
+# longer values, lists and whole devices are not shown
+_SHOWN = 200
+
+
+def lacking(running: Domain, stored: Domain) -> list[Change]:
+    """The list of Change that makes ``stored`` of ``running``; ``live`` is whether libvirt can do
+    it now.
+
+    running: the running definition, stored: the one for the next start, both with passwords or both
+    without.
+    """
+    running = running.copy()
+    asked = {(nic.mac or "").lower(): nic for nic in stored.interfaces}
+    for nic in running.interfaces:
+        _as_asked(nic, asked.get((nic.mac or "").lower()))
+    found = changes.changes(stored, running)
+    return [change for change in found if _is_lacking(change, running, stored)]
+
+
+def is_plain(path: str) -> bool:
+    """Whether the running definition of every hypervisor tells of what is at this path of a
+    Change."""
+    return bool(_PLAIN.match(path))
+
+
+def waits(found: Iterable[Change]) -> list[str]:
+    """What waits for the next start, a text for each: what it is, and its value now and then."""
+    merged: dict[str, Change] = {}
+    ends: dict[str, tuple[Any, Any]] = {}
+    found = list(found)
+    paths = {change.path for change in found}
+    for change in found:
+        if change.path == MEMORY and (
+            "memory_kib" in paths or (change.new or 0) < (change.old or 0)
+        ):
+            continue  # the balloon's own affair: a start would not change it
+        merged[change.path] = change
+        old = ends.get(change.path, (change.old, None))[0]
+        ends[change.path] = old, change.new
+    return [_words(path, *ends[path]) for path in merged]
+
+
+def sentence(texts: Iterable[str]) -> str:
+    """What :func:`waits` found as a part of a sentence; empty without any."""
+    texts = list(texts)
+    return f"waits for the next start: {', '.join(texts)}" if texts else ""
+
+
+def tell(status: dict[str, Any], found: Iterable[Change]) -> None:
+    """Adds to an answer what waits for the next start, if anything does."""
+    texts = waits(found)
+    if texts:
+        status["pending"], status["comment"] = texts, sentence(texts)
+
+
+def _words(path: str, old: Any, new: Any) -> str:
+    name = _NAMES.get(path)
+    if name is None:
+        kind, _, rest = path.partition(":")
+        name = f"{_DEVICES[kind]} {rest}" if kind in _DEVICES and rest else path
+    sides = [_shown(path, value) for value in (old, new)]
+    return f"{name} ({sides[0]} now, then {sides[1]})" if all(sides) else name
+
+
+def _shown(path: str, value: Any) -> str:
+    """A value as people read it; empty for one that is too long."""
+    if value is None:
+        return "none"
+    if path.endswith("memory_kib"):
+        return human_bytes(value * 1024)
+    if isinstance(value, dict):
+        value = value.get("source") or value.get("type")
+    text = str(value)
+    fits = isinstance(value, (str, int, float)) and len(text) <= _SHOWN and "<" not in text
+    return text if fits else ""
+
+
+def _is_lacking(change: Change, running: Domain, stored: Domain) -> bool:
+    path = change.path
+    if running.type not in ("qemu", "kvm", "test") and not _PLAIN.match(path):
+        return False
+    if path.endswith("memory_kib"):
+        return bool(abs((change.new or 0) - (change.old or 0)) >= _ROUNDED_KIB)
+    if path.startswith("cpu:"):
+        return _is_cpu_lacking(change, running, stored)
+    if path in ("os:loader", "os:firmware"):
+        return _other_firmware(running, stored, path)
+    return (path == "os:loader_secure" and bool(change.new)) or not _COMPLETED.match(path)
+
+
+def _is_cpu_lacking(change: Change, running: Domain, stored: Domain) -> bool:
+    feature = _FEATURE.match(change.path)
+    if feature:
+        return feature[2] == "policy" and _other_policy(change)
+    if change.path in ("cpu:mode", "cpu:model"):
+        return _other_cpu(running, stored)
+    return change.path.startswith(("cpu:topology", "cpu:cells"))
+
+
+def _other_policy(change: Change) -> bool:
+    """Of a CPU's feature that the definition names: whether the guest was started without. One that
+    was required may be off all the same, if neither QEMU nor the host has it."""
+    if change.new in _ON:
+        return change.old is None
+    return change.new in _OFF and change.old not in _OFF
+
+
+def _other_cpu(running: Domain, stored: Domain) -> bool:
+    """A host-model is written out as the model that it is, and a model as one that is like it."""
+    modes = running.cpu.mode or "custom", stored.cpu.mode or "custom"
+    if not stored.cpu or modes[1] == "host-model":
+        return modes[0] in ("host-passthrough", "maximum")
+    if modes == ("custom", "custom"):
+        return bool(stored.cpu.model) and running.cpu.model != stored.cpu.model
+    return modes[0] != modes[1]
+
+
+def _other_firmware(running: Domain, stored: Domain, path: str) -> bool:
+    """Whether a definition has firmware of its own that the running guest lacks, or the reverse."""
+    if path == "os:loader" and stored.os.loader:
+        return running.os.loader != stored.os.loader
+    has = bool(running.os.loader or running.os.firmware == "efi")
+    asks = bool(stored.os.loader or stored.os.firmware == "efi")
+    return has != asks and path == ("os:firmware" if stored.os.firmware else "os:loader")
+
+
+def _as_asked(nic: Interface, asked: Interface | None) -> None:
+    """A running interface says what its network has made of it: the bridge or device, and the
+    network's own VLAN, limits and kind of port."""
+    if not nic.network:
+        return
+    nic.type = "network"
+    nic.bridge = nic.dev = nic.mode = None
+    for name in ("vlan", "virtualport", "bandwidth"):
+        if asked is None or not getattr(asked, name):
+            setattr(nic, name, None)

@@ -1,0 +1,43 @@
+"""A guest that gets other firmware than its variables belong to."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from saltvirt import errors
+from saltvirt.host.storage import files
+
+if TYPE_CHECKING:
+    from saltvirt.design.caps import Caps
+    from saltvirt.xml.domain import Domain
+
+
+def refuse_other(name: str, actual: Domain, wanted: Domain, caps: Caps) -> None:
+    """Raises Refused where a guest would start with other firmware on its old variables: the keys
+    of secure boot and the boot entries in there are of the old one.
+
+    actual, wanted: its definitions, as it is and as it is to be. caps: of its machine.
+    """
+    secure_by_itself = bool(caps.domain and caps.domain.secure_boot)
+    before, after = (_kind(domain, secure_by_itself) for domain in (actual, wanted))
+    if not before or not after or before == after:
+        return
+    path = files.variables_of(actual.need())
+    if path and os.path.exists(path):
+        raise errors.Refused(
+            f"boot: {name} would start with {after[0]} in the place of {before[0]}, on the "
+            f"variables of the old firmware in {path}: shut it down, move that file away and call "
+            "again; it then starts with new variables, without its boot entries and its own keys"
+        )
+
+
+def _kind(domain: Domain, secure_by_itself: bool) -> tuple[str, ...]:
+    """What the firmware is, in words first; empty for a BIOS."""
+    system = domain.os
+    if system.firmware == "efi":
+        secure = secure_by_itself if system.secure is None else system.secure
+        return ("firmware with secure boot" if secure else "firmware without secure boot",)
+    if system.loader and system.loader_type == "pflash":
+        return (f"firmware {system.loader}", system.nvram_template or "")
+    return ()
