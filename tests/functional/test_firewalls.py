@@ -3,9 +3,11 @@
 nft and iptables are the real ones, in a network namespace; ufw and firewalld answer as they do.
 """
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -13,7 +15,8 @@ from saltvirt.hostnet import program
 from saltvirt.hostnet.firewall import firewalld, iptables, nftables, ufw
 from saltvirt.hostnet.firewall.rules import Rules
 
-SPACE = "salt-virt-rules"
+SPACE = f"salt-virt-rules-{os.getpid()}"
+PEER = f"salt-virt-peer-{os.getpid()}"
 RULES = Rules(
     open=((16514, 16514), (49152, 49215)), shut=((16509, 16509),), hosts=("10.0.0.7", "fd00::/64")
 )
@@ -114,6 +117,7 @@ def test_iptables_has_a_chain_that_is_asked_first(run, tool):
     assert run((tool, "-S", "SALT_VIRT")).splitlines() == [
         "-N SALT_VIRT",
         "-A SALT_VIRT -i lo -j RETURN",
+        "-A SALT_VIRT -m conntrack --ctstate RELATED,ESTABLISHED -j RETURN",
         tcp(f" -s {host}", "16514", "ACCEPT"),
         tcp(f" -s {host}", "49152:49215", "ACCEPT"),
         *(tcp("", ports, "DROP") for ports in ("16514", "49152:49215", "16509")),
@@ -135,6 +139,74 @@ def test_iptables_is_in_use_when_somebody_else_has_a_rule(run):
     assert not iptables.runs(run), "that is ours"
     run(("iptables", "-P", "INPUT", "DROP"), must=True)
     assert iptables.runs(run)
+
+
+def test_fail2ban_is_no_sign_of_iptables(run):
+    run(("iptables", "-N", "f2b-sshd"), must=True)
+    run(("iptables", "-A", "INPUT", "-p", "tcp", "--dport", "22", "-j", "f2b-sshd"), must=True)
+    assert not iptables.runs(run)
+
+
+@pytest.fixture
+def peer(run):
+    """``program.run`` in a second namespace, which a cable joins to the one of `run`."""
+    subprocess.run(["ip", "netns", "add", PEER], check=True)
+    inside = ("ip", "netns", "exec", PEER)
+
+    def elsewhere(argv, *more, **options):
+        return program.run((*inside, *argv), *more, **options)
+
+    try:
+        argv = ["ip", "-n", SPACE, "link", "add", "cable", "type", "veth", "peer", "name", "cable"]
+        subprocess.run([*argv, "netns", PEER], check=True)
+        for call, address in ((run, "10.9.0.1/24"), (elsewhere, "10.9.0.2/24")):
+            call(("ip", "addr", "add", address, "dev", "cable"), must=True)
+            call(("ip", "link", "set", "cable", "up"), must=True)
+            call(("ip", "link", "set", "lo", "up"), must=True)
+        yield elsewhere
+    finally:
+        subprocess.run(["ip", "netns", "del", PEER], check=True)
+
+
+LISTEN = """
+import socket, sys
+with socket.create_server(("0.0.0.0", int(sys.argv[1]))) as server:
+    print("listens", flush=True)
+    sys.stdin.read()
+"""
+CONNECT = """
+import socket, sys
+address, port, local = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+try:
+    with socket.create_connection((address, port), 2, ("", local)):
+        print("connected")
+except OSError as exc:
+    print(exc)
+"""
+
+
+def connects(client, server_space, address, port, local=0):
+    """Whether a connection opens. client: of the namespace that connects; local: its own port."""
+    argv = ["ip", "netns", "exec", server_space, sys.executable, "-c", LISTEN, str(port)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout.readline() == "listens\n"
+        answer = client((sys.executable, "-c", CONNECT, address, str(port), str(local)))
+        server.stdin.close()
+    return answer == "connected\n"
+
+
+@pytest.mark.parametrize("firewall", [nftables, iptables])
+def test_what_the_host_itself_connects_to_is_not_dropped(run, peer, firewall):
+    """The ports of migrations are among those that the kernel chooses for a connection."""
+    firewall.apply(run, RULES)
+    for local in (49151, 49160, 49216):
+        assert connects(run, PEER, "10.9.0.2", 4506, local)
+    assert connects(run, SPACE, "127.0.0.1", 16514), "over the loopback interface"
+    assert not connects(peer, SPACE, "10.9.0.1", 16514)
+    assert not connects(peer, SPACE, "10.9.0.1", 49160)
+    assert connects(peer, SPACE, "10.9.0.1", 4505)
+    firewall.remove(run)
+    assert connects(peer, SPACE, "10.9.0.1", 16514)
 
 
 class Ufw:

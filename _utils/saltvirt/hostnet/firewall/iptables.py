@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 CHAIN = "SALT_VIRT"
 _PROGRAMS = (("iptables", 4), ("ip6tables", 6))
-# what libvirt, fail2ban and the like put there is theirs, and no sign that iptables is in use
-_JUMP = re.compile(r"-A INPUT -j (?:LIBVIRT_INP|SALT_VIRT)")
+# libvirt, we and fail2ban jump to chains of their own: that is no sign that iptables is in use
+_JUMP = re.compile(r"-A INPUT .*-j (?:LIBVIRT_INP|SALT_VIRT|f2b-\S+)")
 
 
 def runs(run: Run) -> bool:
@@ -64,6 +64,8 @@ def remove(run: Run) -> None:
 
 def _table(rules: Rules, version: int) -> list[str]:
     lines = ["*filter", f":{CHAIN} - [0:0]", f"-A {CHAIN} -i lo -j RETURN"]
+    # the ports of migrations are among those that the host's own connections begin at
+    lines.append(f"-A {CHAIN} -m conntrack --ctstate RELATED,ESTABLISHED -j RETURN")
     for pairs, hosts in rules.accepted():
         lines += [
             f"-A {CHAIN} -s {host} -p tcp -m tcp --dport {_ports(pair)} -j ACCEPT"

@@ -34,6 +34,8 @@ def wanted(rules: Rules) -> list[str]:
     """The lines of our table."""
     lines = [f"table inet {TABLE} {{", "  chain input {"]
     lines += ["    type filter hook input priority -10; policy accept;", '    iifname "lo" accept']
+    # the ports of migrations are among those that the host's own connections begin at
+    lines.append("    ct state established,related accept")
     lines += [f"    {accept}" for accept in _accepts(rules)]
     for pairs in filter(None, ((*rules.open, *rules.agent), rules.shut)):
         lines.append(f"    tcp dport {{ {_set(pairs)} }} drop")
