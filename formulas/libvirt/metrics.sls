@@ -1,11 +1,9 @@
-{#- The exporter of metrics, docs/metrics.md. Salt takes the list of engines of one file alone #}
+{#- The exporter of metrics, docs/metrics.md. Salt joins the lists of engines of all files in minion.d, and any of
+    them replaces the list of the main file #}
 {%- from "libvirt/map.jinja" import libvirt, python, pip, restart_minion with context %}
 {%- set metrics = libvirt.metrics %}
-{%- set names = [] %}
-{%- for one in opts.get("engines") or [] %}
-{%-   do names.append(one if one is string else one | first) %}
-{%- endfor %}
-{%- set others = names | reject("equalto", "virt_exporter") | list %}
+{%- set main = opts.conf_file %}
+{%- set own_list = salt["file.search"](main, "^engines:", ignore_if_missing=True) %}
 
 include:
   - .python
@@ -21,7 +19,7 @@ libvirt_metrics_library:
     - name: {{ (pip ~ " install --no-cache-dir --disable-pip-version-check " ~ (metrics.requirement | string | quote)) | yaml_dquote }}
     - unless: {{ python }} -c 'import prometheus_client'
 {%- endif %}
-{%- if not others %}
+{%- if not own_list %}
 
 libvirt_metrics_engine:
   file.managed:
@@ -29,12 +27,11 @@ libvirt_metrics_engine:
     - contents: {{ ("engines: " ~ [{"virt_exporter": {"address": metrics.address, "port": metrics.port,
         "tls": metrics.tls, "every_s": metrics.every_s}}] | json) | yaml_dquote }}
     - makedirs: true
-{%- elif "virt_exporter" not in names %}
+{%- elif not salt["file.search"](main, "^[^#]*virt_exporter") %}
 
 libvirt_metrics_engine:
   test.fail_without_changes:
-    - name: {{ ("this minion has engines of its own (" ~ others | join(", ")
-        ~ "), and Salt takes one list alone: add virt_exporter to it, and apply this again") | yaml_dquote }}
+    - name: {{ (main ~ " has a list of engines, which a list in minion.d would replace: add virt_exporter to it, or move the list to a file in minion.d, and apply this again") | yaml_dquote }}
 {%- endif %}
 
 libvirt_metrics_minion_restarts:
@@ -43,6 +40,6 @@ libvirt_metrics_minion_restarts:
     - order: last
     - onchanges:
       - libvirt_metrics_library
-{%- if not others %}
+{%- if not own_list %}
       - libvirt_metrics_engine
 {%- endif %}

@@ -215,15 +215,24 @@ def test_the_page_is_configured_as_its_manual_says(render):
 TLS = {"certificate": "/etc/pki/a: b.crt", "key": "/etc/pki/a.key"}
 
 
-def consoles(render, asked, engines=(), named=True):
-    """The states of virt.page.console. engines: files of the master that have some."""
-    found = {"/etc/salt/master.d": [one for one in engines if "master.d" in one],
-             "/etc/salt/master": [one for one in engines if "master.d" not in one]}  # fmt: skip
-    functions = {
-        "file.find": lambda path, **_how: found[path], "file.contains": lambda *_given: named,
-    }  # fmt: skip
+OPTS = salt.config.minion_config(None)
+FUNCTIONS = salt.loader.minion_mods(OPTS, utils=salt.loader.utils(OPTS))
+SEARCH = {"file.search": FUNCTIONS["file.search"]}
+
+
+@pytest.fixture
+def conf(tmp_path):
+    """The folder of the master's configuration, as a package installs it."""
+    (tmp_path / "master.d").mkdir()
+    (tmp_path / "master").write_text("interface: 0.0.0.0\n#engines:\n#  - logstash\n")
+    return tmp_path
+
+
+def consoles(render, asked, conf):
+    """The states of virt.page.console. conf: the folder of the master's configuration."""
     text = (HERE / "formulas/virt/page/console.sls").read_text()
-    states = render(text, {}, {"virt_page": asked}, functions)
+    text = text.replace("opts.conf_file", f'"{conf}/minion"')
+    states = render(text, {}, {"virt_page": asked}, SEARCH)
     assert states.pop("include") == ["virt.page"]
     return {
         name: {key: value for one in of for state in of[one] if isinstance(state, dict)
@@ -232,10 +241,10 @@ def consoles(render, asked, engines=(), named=True):
     }  # fmt: skip
 
 
-def test_consoles_listen_on_this_machine_alone(render):
-    found = consoles(render, TLS)
+def test_consoles_listen_on_this_machine_alone(render, conf):
+    found = consoles(render, TLS, conf)
     engine = found["virt_console_engine"]
-    assert engine["name"] == "/etc/salt/master.d/salt-virt-reach.conf"
+    assert engine["name"] == f"{conf}/master.d/salt-virt-reach.conf"
     assert yaml.safe_load(engine["contents"]) == {
         "engines": [{"virt_reach": {"port": 8003}}],
         "rest_cherrypy": {"host": "127.0.0.1", "port": 8001, "disable_ssl": True},
@@ -251,15 +260,57 @@ def test_consoles_listen_on_this_machine_alone(render):
 
 
 @pytest.mark.parametrize("asked", [{}, {"certificate": "/a"}, {"key": "/a"}])
-def test_consoles_without_a_certificate_are_none(render, asked):
-    assert list(consoles(render, asked)) == ["virt_console_tls"]
+def test_consoles_without_a_certificate_are_none(render, conf, asked):
+    assert list(consoles(render, asked, conf)) == ["virt_console_tls"]
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_engines_of_the_masters_own_stay(render, named):
-    """Salt takes the list of one file: ours would take theirs away, or be taken away by it."""
-    found = consoles(render, TLS, ["/etc/salt/master"], named)
-    assert "engines" not in yaml.safe_load(found["virt_console_engine"]["contents"])
-    assert ("virt_console_engines" in found) is not named
-    mine = consoles(render, TLS, ["/etc/salt/master.d/salt-virt-reach.conf"])
-    assert "engines" in yaml.safe_load(mine["virt_console_engine"]["contents"])
+def engines_of(conf, console):
+    """The master's engines, as Salt reads its configuration, once the console's file is written."""
+    path = conf / "master.d/salt-virt-reach.conf"
+    path.write_text(console["virt_console_engine"]["contents"])
+    opts = salt.config.master_config(str(conf / "master"))
+    return [one if isinstance(one, str) else next(iter(one)) for one in opts["engines"]]
+
+
+MAIN = "interface: 0.0.0.0\nengines: [virt_ha{}]\n"
+
+
+@pytest.mark.parametrize("listed", ["", ", virt_reach"])
+def test_engines_of_the_main_file_stay(render, conf, listed):
+    """A list in master.d replaces the list of the main file."""
+    (conf / "master").write_text(MAIN.format(listed))
+    console = consoles(render, TLS, conf)
+    assert "engines" not in yaml.safe_load(console["virt_console_engine"]["contents"])
+    assert ("virt_console_engines" in console) is not listed
+    assert engines_of(conf, console)[0] == "virt_ha"
+
+
+def test_engines_of_other_files_stay(render, conf):
+    (conf / "master.d/virt.conf").write_text("engines: [virt_ha]\n")
+    for _ in range(2):  # the second time with the file that the first one wrote
+        console = consoles(render, TLS, conf)
+        assert "virt_console_engines" not in console
+        assert sorted(engines_of(conf, console)) == ["virt_ha", "virt_reach"]
+
+
+def metrics(render, conf):
+    """The text of libvirt.metrics, rendered for a minion whose configuration is in a folder."""
+    text = (HERE / "formulas/libvirt/metrics.sls").read_text()
+    imported = next(line for line in text.splitlines() if "map.jinja" in line)
+    variables = (
+        '{%- set libvirt = {"metrics": {"address": "::1", "port": 1, "tls": false, "every_s": 9,'
+        ' "system_package": "p", "requirement": "r"}} %}'
+        '{%- set python, pip, restart_minion = "/opt/p", "pip", "restart" %}'
+    )
+    text = text.replace(imported, variables).replace("opts.conf_file", f'"{conf}/minion"')
+    return render(text, {}, {}, SEARCH)
+
+
+@pytest.mark.parametrize(("listed", "state"), [
+    ("#engines: []", "file.managed"), ("engines: [a]", "test.fail_without_changes"),
+    ("engines:\n  - a\n  - virt_exporter: {}", None),
+])  # fmt: skip
+def test_engines_of_a_minion_stay(render, conf, listed, state):
+    (conf / "minion").write_text(f"master: m\n{listed}\n")
+    states = metrics(render, conf)
+    assert list(states.get("libvirt_metrics_engine", [None])) == [state]

@@ -4,9 +4,9 @@
 {%- set folder = "/srv/salt-virt-page" %}
 {%- set conf = opts.conf_file.rpartition("/")[0] %}
 {%- set mine = conf ~ "/master.d/salt-virt-reach.conf" %}
-{#- Salt takes the list of engines of one file alone #}
-{%- set others = salt["file.find"](conf ~ "/master.d", type="f", grep="^engines:") + salt["file.find"](conf ~ "/master", type="f", grep="^engines:") %}
-{%- set others = others | reject("equalto", mine) | list %}
+{#- Salt joins the lists of engines of all files in master.d, and any of them replaces the list of the main file #}
+{%- set main = conf ~ "/master" %}
+{%- set own_list = salt["file.search"](main, "^engines:", ignore_if_missing=True) %}
 
 include:
   - virt.page
@@ -36,7 +36,7 @@ virt_console_engine:
   file.managed:
     - name: {{ mine | yaml_dquote }}
     - contents: |
-        {%- if not others %}
+        {%- if not own_list %}
         engines:
           - virt_reach:
               port: {{ ask.reach_port | default(8003) }}
@@ -48,11 +48,11 @@ virt_console_engine:
     - makedirs: true
     - watch_in:
       - virt_page_api
-{%- if others and not salt["file.contains"](others | first, "virt_reach") %}
+{%- if own_list and not salt["file.search"](main, "^[^#]*virt_reach") %}
 
 virt_console_engines:
   test.fail_without_changes:
-    - name: {{ (others | first ~ " has the master's engines, and Salt takes one list alone: add virt_reach to it") | yaml_dquote }}
+    - name: {{ (main ~ " has a list of engines, which a list in master.d would replace: add virt_reach to it, or move the list to a file in master.d, and apply this again") | yaml_dquote }}
 {%- endif %}
 
 virt_console_front:
