@@ -3,9 +3,11 @@ The bridge that guests are connected to, put under the host's own address.
 """
 
 import logging
+import re
 from typing import TYPE_CHECKING
 
 import salt.utils.yaml
+import yaml  # type: ignore[import-untyped]
 
 import saltvirt
 
@@ -27,9 +29,12 @@ def __virtual__():
 
 def bridge_create(bridge="br0", interface=None, timeout_s=60, vlan=None, type="linux"):
     """
-    Makes a bridge over an interface and moves the host's address to it. When the master
-    cannot be reached over it within the time, everything is put back as it was; a timer
-    of systemd does that even when this minion dies meanwhile.
+    Make a bridge over an interface and move the host's address to it.
+
+    Everything is put back as it was if the bridge does not get the interface's addresses within
+    the time, or if nothing answers through it: the master if the way to it goes through the
+    interface, else the default gateway. A timer of systemd does that even if this minion dies
+    meanwhile, and a unit if the host is started again meanwhile.
 
     :param bridge: its name
     :param interface: default the one with the default route, else the only one with an address
@@ -168,8 +173,25 @@ def _is_ovs(type, vlan):
     return type == "ovs"
 
 
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """YAML as netplan reads it: an address of six pairs of digits is text, not a number."""
+
+    yaml_implicit_resolvers = {
+        first: [
+            (tag, re.compile(r"[-+]?[0-9]+$") if tag.endswith(":int") else regexp)
+            for tag, regexp in resolvers
+            if not tag.endswith(":float")
+        ]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+def _load(text):
+    return yaml.load(text, Loader=_Loader)
+
+
 def _yaml():
-    return salt.utils.yaml.safe_load, _dump
+    return _load, _dump
 
 
 def _dump(tree):

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -84,6 +85,74 @@ def test_ifupdown_what_is_not_plain_is_left_to_a_person(text):
         ifupdown.plan("br0", "eth0", "/etc/network/interfaces", text)
 
 
+DUAL = """\
+auto eth0 eth0.100
+iface eth0 inet static
+    address 10.0.0.5/24
+    mtu 9000
+    up ip route add 10.5.0.0/16 via 10.0.0.9 dev eth0
+iface eth0 inet6 static
+    address fd00::5/64
+
+iface eth0.100 inet static
+    address 10.1.0.5/24
+iface vlan7 inet manual
+    vlan-raw-device eth0
+"""
+
+
+def test_ifupdown_both_families_move_and_vlans_stay():
+    plan = ifupdown.plan("br0", "eth0", "/i", DUAL)
+    lines = [line.strip() for line in plan.files["/i"].splitlines()]
+    assert lines[:2] == ["auto br0 eth0.100", "iface br0 inet static"]
+    assert "iface br0 inet6 static" in lines and "iface eth0.100 inet static" in lines
+    assert "vlan-raw-device eth0" in lines
+    assert "up ip route add 10.5.0.0/16 via 10.0.0.9 dev br0" in lines
+    assert lines.index("mtu 9000") + 1 == lines.index("pre-up ip link set eth0 mtu 9000")
+    [made] = [line for line in lines if "type bridge" in line]
+    assert "ip link add br0 address $(cat /sys/class/net/eth0/address) type bridge" in made
+    assert plan.before[-1] == ("ifdown", "--force", "eth0")
+    assert {("ifdown", "--force", "eth0.100"), ("ifdown", "--force", "vlan7")} < {*plan.before}
+    assert plan.apply == (("ifup", "br0"), ("ifup", "eth0.100"), ("ifup", "vlan7"))
+    assert plan.undo[1:] == (("ifup", "eth0"), ("ifup", "eth0.100"), ("ifup", "vlan7"))
+
+
+@pytest.mark.parametrize(
+    ("added", "reason"),
+    [
+        ("    bond-slaves eth1 eth2\n", "'bond-slaves' for eth0, which is not for a bridge"),
+        ("    vlan-raw-device eth1\n", "'vlan-raw-device' for eth0"),
+        ("    up ethtool -K eth0 gro off\n", "'up ethtool -K eth0 gro off', which is about eth0"),
+        ("    up ethtool -K $IFACE gro off\n", "which is about eth0"),
+        ("iface eth0:1 inet static\n    address 10.0.0.6\n", "has aliases of eth0"),
+        ("iface eth0 ipx static\n", "does not have one plain"),
+    ],
+)
+def test_ifupdown_what_a_bridge_cannot_take_over_is_refused(added, reason):
+    with pytest.raises(Unsupported, match=re.escape(reason)):
+        ifupdown.plan("br0", "eth0", "/i", INTERFACES + added)
+
+
+@pytest.mark.parametrize("interface", ["eth0.100", "vlan7", "bond0"])
+def test_ifupdown_a_vlan_or_bond_under_the_address_is_refused(interface):
+    with pytest.raises(Unsupported, match=f"{interface} is a VLAN, a bond or a bridge itself"):
+        ifupdown.plan("br0", interface, "/i", INTERFACES.replace("eth0", interface))
+
+
+def test_ifupdown_stanzas_in_two_files_are_refused(tmp_path):
+    more = "iface eth0 inet6 auto\n"
+    files = {"etc/network/interfaces": INTERFACES, "etc/network/interfaces.d/six": more}
+    with pytest.raises(Unsupported, match=r"interfaces\.d/six both have a stanza of eth0"):
+        ifupdown.find("br0", "eth0", host(tmp_path, files))
+
+
+def test_networkd_the_port_keeps_the_mtu():
+    text = NETWORKD + "\n[Link]\nMTUBytes=9000\n"
+    files = networkd.plan("br0", "eth0", "/n/10-eth0.network", text, "02:00:00:00:00:01").files
+    assert files["/n/0-br0-port.network"].endswith("\n[Link]\nMTUBytes=9000\n")
+    assert "MTUBytes=9000" in files["/n/0-br0.network"]
+
+
 @pytest.mark.parametrize("name", ["", "../x", "a b", "b" * 16, "-r"])
 def test_a_name_that_is_none_is_refused_before_anything_changes(name):
     with pytest.raises(InvalidInput):
@@ -155,15 +224,18 @@ def test_netplan_that_does_not_know_the_interface_leaves_it_to_the_next(tmp_path
 
 
 def test_networkmanager_the_profiles_settings_move(tmp_path):
-    values = dict.fromkeys(networkmanager.MOVED, "")
-    values |= {"ipv4.method": "manual", "ipv4.addresses": "10.0.0.5/24", "ipv4.gateway": "10.0.0.1",
+    names = (*networkmanager.KIND, *networkmanager.OF_THE_PORT, *networkmanager.MOVED)
+    values = dict.fromkeys(names, "")
+    values |= {"connection.type": "802-3-ethernet", "802-3-ethernet.mtu": "9000",
+               "ipv4.never-default": "yes", "ipv4.method": "manual",
+               "ipv4.addresses": "10.0.0.5/24", "ipv4.gateway": "10.0.0.1",
                "ipv6.method": "auto", "ipv4.route-metric": "-1"}  # fmt: skip
-    said = "\n".join(values[name].replace(":", "\\:") for name in networkmanager.MOVED) + "\n"
     told = {"ip -j": '[{"address": "02:00:00:00:00:01"}]'}
 
     def run(argv):
         if "--active" in argv:
             return "eth1:other\neth0:aaaa-bbbb\n"
+        said = "\n".join(values[name].replace(":", "\\:") for name in names) + "\n"
         return said if "connection" in argv else told.get(" ".join(argv[:2]), "100 (connected)")
 
     found = networkmanager.find("br0", "eth0", BridgeHost(run, None, None, tmp_path))
@@ -172,8 +244,25 @@ def test_networkmanager_the_profiles_settings_move(tmp_path):
     assert bridge[bridge.index("ipv4.addresses") + 1] == "10.0.0.5/24"
     assert bridge.index("ipv4.addresses") < bridge.index("ipv4.method")
     assert "ipv4.route-metric" not in bridge
+    assert bridge[bridge.index("ipv4.never-default") + 1] == "yes"
+    assert bridge[bridge.index("ipv6.method") + 1] == "auto"
+    assert found.apply[1][-2:] == ("802-3-ethernet.mtu", "9000")
+    assert not {"connection.type", "802-3-ethernet.mtu"} & {*bridge}
     assert ("nmcli", "connection", "delete", "br0", "br0-port-eth0") in found.undo
     assert networkmanager.find("br0", "eth2", BridgeHost(run, None, None, tmp_path)) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"connection.type": "bond"}, "eth0 has a profile of NetworkManager of type bond"),
+        ({"connection.type": "vlan"}, "of type vlan"),
+        ({"802-1x.eap": "tls"}, r"with a login \(802.1X\)"),
+    ],
+)
+def test_networkmanager_a_profile_that_no_port_can_have_is_refused(values, reason):
+    with pytest.raises(Unsupported, match=reason):
+        networkmanager.plan("br0", "eth0", "aaaa", values, "02:00:00:00:00:01")
 
 
 WICKED = """\
@@ -201,6 +290,17 @@ def test_wicked_the_address_lines_and_the_routes_move(tmp_path):
     assert found.files[f"{folder}/ifroute-br0"] == "default 10.0.0.1 - br0\n"
     assert found.files[f"{folder}/ifroute-eth0"] is None
     assert found.apply[-1] == ("wicked", "ifup", "br0")
+
+
+def test_wicked_a_route_in_the_file_of_all_routes_is_not_lost(tmp_path):
+    files = {"etc/sysconfig/network/ifcfg-eth0": WICKED,
+             "etc/sysconfig/network/routes": "default 192.0.2.1 - eth0\n"}  # fmt: skip
+    there = host(tmp_path, files, {"sh -c": "/usr/sbin/wicked"})
+    with pytest.raises(Unsupported, match="network/routes has routes through eth0: move them"):
+        ifcfg.find("br0", "eth0", there)
+    path = tmp_path / "etc/sysconfig/network/routes"
+    path.write_text("# default 192.0.2.1 - eth0\ndefault 192.0.2.1 - eth01\n")
+    assert ifcfg.find("br0", "eth0", there)
 
 
 SCRIPTS = """\
@@ -478,6 +578,10 @@ def test_what_is_written_for_netplan_is_yaml_of_blocks():
     text = dump(tree)
     assert load_yaml(text) == tree
     assert "{" not in text
+    # YAML 1.1 takes six pairs of digits for a number
+    read = load_yaml("a: 52:54:00:12:34:56\nb: 9000\nc: true\nd: -1\ne: null")
+    assert read == {"a": "52:54:00:12:34:56", "b": 9000, "c": True, "d": -1, "e": None}
+    assert load_yaml(dump(read)) == read
 
 
 def adapter(opts):

@@ -18,30 +18,41 @@ from saltvirt.hostnet.bridge import bridges
 from saltvirt.hostnet.bridge.plan import BridgePlan
 from tests.clock import Clock
 
-SPACE = "salt-virt-bridge"
+SPACE = f"salt-virt-bridge-{os.getpid()}"
 YAML = (json.loads, json.dumps)
 IP = ("ip", "link")
+
+
+def moved(source, target, address="10.9.0.5/24"):
+    """The commands that move the host's address."""
+    return (("ip", "addr", "del", address, "dev", source),
+            ("ip", "addr", "add", address, "dev", target))  # fmt: skip
 
 
 class Host:
     """A host with the interface eth0, whose configuration is in files of a folder.
 
-    called: what was asked of systemd. refuses: whether it arms no timer.
+    called: what was asked of systemd. refuses: whether it arms no timer. restores: whether what it
+    is told to start comes to its end.
     """
 
     def __init__(self, folder):
-        self.folder, self.called, self.refuses = folder, [], False
+        self.folder, self.called, self.refuses, self.restores = folder, [], False, True
         self.old, self.gone, self.new = (folder / name for name in ("old.conf", "gone", "d/new"))
         self.old.write_text("as it was\n")
         self.gone.write_text("is in the way\n")
         self.apply = ((*IP, "add", "br0", "type", "bridge"), (*IP, "set", "eth0", "master", "br0"))
-        self.apply += ((*IP, "set", "br0", "up"),)
+        self.apply += ((*IP, "set", "br0", "up"), *moved("eth0", "br0"))
+        self.undo = ((*IP, "delete", "br0"), moved("br0", "eth0")[1])
 
     def run(self, argv, text=None, must=False):
         if argv[0].startswith("systemd") or argv[0] == "systemctl":
             self.called.append(argv)
             if self.refuses and must:
                 raise OperationFailed("systemd-run: no bus")
+            if argv[:2] == ("systemctl", "start") and self.restores:
+                armed = next(a for a in reversed(self.called) if a[0] == "systemd-run")
+                self.run(armed[-2:])
             return ""
         return program_run(("ip", "netns", "exec", SPACE, *argv), text, must)
 
@@ -51,8 +62,7 @@ class Host:
     def find(self, name, interface, _host):
         assert name == "br0"
         files = {str(self.old): "with br0\n", str(self.gone): None, str(self.new): "br0\n"}
-        undo = ((*IP, "delete", "br0"),)
-        return BridgePlan(files, ((*IP, "set", interface, "up"),), self.apply, undo)
+        return BridgePlan(files, ((*IP, "set", interface, "up"),), self.apply, self.undo)
 
     def tagged(self, vlan, host):
         return self.find(vlan.bridge, vlan.interface, host)
@@ -64,6 +74,8 @@ class Host:
         """Which way back was armed, and whether it was disarmed after."""
         ways = [argv[-1].rpartition("/")[2] for argv in self.called if argv[0] == "systemd-run"]
         stopped = [argv for argv in self.called if argv[:2] == ("systemctl", "stop")]
+        enabled = [argv[1] for argv in self.called if argv[1:2] in (("enable",), ("disable",))]
+        assert enabled == ["enable", "disable"] * bool(stopped) or not stopped
         self.called.clear()
         return ways, len(stopped)
 
@@ -80,6 +92,8 @@ def host(tmp_path, monkeypatch):
     one = Host(tmp_path)
     monkeypatch.setattr(program, "run", one.run)
     monkeypatch.setattr(bridges, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(bridges, "BOOT_FOLDER", tmp_path / "units")
+    bridges.BOOT_FOLDER.mkdir()
     monkeypatch.setattr(bridges, "MANAGERS", (one,))
     monkeypatch.setattr(bridges, "time", Clock())
     subprocess.run(["ip", "netns", "add", SPACE], check=True)
@@ -137,6 +151,58 @@ def test_what_does_not_come_up_is_put_back(host):
     assert host.files() == BEFORE
     assert host.armed() == (["restore"], 1)
     assert (bridges.there("br0"), bridges.ours("br0")) == (False, None)
+
+
+def test_addresses_that_the_bridge_does_not_get_are_a_failure(host):
+    host.ip("-6", "addr", "add", "fd00::5/64", "dev", "eth0")
+    reason = "could not get fd00::5/64 on br0 within 60 s, so eth0 was put back as it was"
+    with pytest.raises(OperationFailed, match=reason):
+        bridges.over("br0", "eth0", YAML)
+    assert host.files() == BEFORE
+
+
+def test_what_is_not_put_back_to_the_end_stays_armed(host):
+    host.apply, host.restores = host.apply[:1], False
+    with pytest.raises(OperationFailed, match=r"eth0 is still being put back after 300 s: look"):
+        bridges.over("br0", "eth0", YAML)
+    assert host.armed() == (["restore"], 0)
+    unit = (bridges.BOOT_FOLDER / "salt-virt-network-unconfirmed.service").read_text()
+    assert f"ExecStart=/bin/sh {bridges.KEPT}/br0/restore\n" in unit
+
+
+def test_the_way_back_is_armed_for_longer_than_a_change_may_take(host):
+    bridges.over("br0", "eth0", YAML, timeout_s=40)
+    [armed] = [argv for argv in host.called if argv[0] == "systemd-run"]
+    [after] = [word for word in armed if word.startswith("--on-active=")]
+    assert float(after.partition("=")[2]) > 60 + 40
+    assert not list(bridges.BOOT_FOLDER.iterdir())
+
+
+@pytest.mark.parametrize("state", ["active", "activating", "deactivating"])
+def test_a_change_waits_for_one_that_is_being_put_back(host, monkeypatch, state):
+    run = program.run
+    show = ("systemctl", "show")
+    answer = f"ActiveState=inactive\nActiveState={state}\n"
+    monkeypatch.setattr(
+        program, "run", lambda argv, *a, **k: answer if argv[:2] == show else run(argv, *a, **k)
+    )
+    with pytest.raises(OperationFailed, match="apply this again in two minutes"):
+        bridges.over("br0", "eth0", YAML)
+    assert host.files() == BEFORE
+
+
+def test_without_a_master_behind_the_interface_its_gateway_must_answer(host):
+    """The master is reached by another interface: that says nothing of this one."""
+    host.ip("link", "set", "lo", "up")
+    host.ip("link", "set", "eth0", "up")
+    host.ip("link", "set", "eth1", "up")
+    host.ip("route", "add", "default", "via", "10.9.0.1", "dev", "eth0")
+    reason = r"could not reach its gateway 10\.9\.0\.1"
+    with (
+        socket.create_server(("127.0.0.1", 0)) as master,
+        pytest.raises(OperationFailed, match=reason),
+    ):
+        bridges.over("br0", "eth0", YAML, master.getsockname(), 9)
 
 
 def free_port():

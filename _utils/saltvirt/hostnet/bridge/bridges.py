@@ -1,8 +1,9 @@
 """A bridge put under the host's own address, with a way back.
 
-The host is reached over the interface that is changed. So what was there is kept, a timer
-of systemd that puts it back is armed before anything changes, and is disarmed only when the
-master can be reached over the bridge. Taking the bridge away again goes the same way.
+The host is reached over the interface that is changed. So what was there is kept, and before
+anything changes a timer of systemd that puts it back is armed, and a unit that does so when the
+host is started again. Both are disarmed only when the bridge has the interface's addresses and the
+master, or the gateway, answers through it. Taking the bridge away again goes the same way.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import re
 import shlex
 import shutil
 import socket
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -52,6 +55,25 @@ Probe = tuple[str, int]
 
 KEPT = Path(places.STATE, "network-before")
 UNIT = "salt-virt-network-back"
+# of a host that is started again before a change was confirmed
+BOOT_UNIT = "salt-virt-network-unconfirmed"
+BOOT_FOLDER = Path("/etc/systemd/system")
+BOOT_TEXT = """[Unit]
+Description=The network as it was before a change that was not confirmed
+Documentation=file://{kept}
+After=local-fs.target network.target networking.service NetworkManager.service \
+systemd-networkd.service wicked.service
+[Service]
+Type=oneshot
+ExecStart=/bin/sh {kept}/{script}
+ExecStartPost=/bin/systemctl disable {unit}.service
+[Install]
+WantedBy=multi-user.target
+"""
+# the file that a script leaves at its end
+END = "ended"
+# how long a script may take when it is called, and when systemd runs it
+FOLLOW_S, RESTORE_S = program.TIMEOUT_S, 300
 # netplan writes files for the two that follow it
 MANAGERS = (netplan, networkmanager, networkd, ifcfg, ifupdown)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
@@ -146,24 +168,82 @@ def over_ovs(
 
 def _make(about: About, found: BridgePlan, probe: Probe | None, timeout_s: float) -> str:
     bridge, port = about["bridge"], about["port"]
+    _refuse_armed()
+    way = (
+        _way(about["interface"], bridge, probe)
+        if _moves(about)
+        else Way((), None, None, probe, False)
+    )
 
     def right() -> bool:
         return port in _ports(about) if port else there(bridge)
 
-    _refuse_armed()
     _keep(about, found)
-    _arm(bridge, "restore", timeout_s + 30)
+    _arm(bridge, "restore", timeout_s)
     _follow(bridge, "again")
-    if not _within(timeout_s, lambda: right() and _reachable(probe)):
-        what = _failed(probe, right())
-        _follow(bridge, "restore")
-        _disarm()
+    if not _within(timeout_s, lambda: right() and not way.missing()):
+        reason = way.missing() if right() else "be brought up"
+        restored = _put_back(bridge, "restore")
         raise OperationFailed(
-            f"over {bridge} the host could not {what} within {timeout_s} s, "
-            f"so {about['interface'] or 'all'} was put back as it was"
+            f"over {bridge} the host could not {reason} within {timeout_s} s, so "
+            f"{about['interface'] or 'all'} {restored or 'was put back as it was'}"
         )
     _disarm()
     return f"{bridge} over {port or 'nothing'}; what was there is in {KEPT / bridge}"
+
+
+def _moves(about: About) -> bool:
+    """Whether the host's own addresses move to the bridge."""
+    return about["vlan"] is None and about["type"] == "linux" and about["interface"] is not None
+
+
+@dataclass(frozen=True)
+class Way:
+    """What must answer through an interface that gets addresses.
+
+    addresses: those that it must have. device: it, None for any. gateway: what must answer on its
+    wire, if the master is not reached through it. probe: the master's (host, port), None for none;
+    bound: it must answer through the device.
+    """
+
+    addresses: tuple[str, ...]
+    device: str | None
+    gateway: str | None
+    probe: Probe | None
+    bound: bool
+
+    def missing(self) -> str | None:
+        """What the host cannot do, as the words after "could not"; None if nothing is missing."""
+        lost = sorted(set(self.addresses) - set(_addresses(self.device)) if self.device else ())
+        if lost:
+            return f"get {', '.join(lost)} on {self.device}"
+        if self.gateway and self.device and not _neighbour(self.gateway, self.device):
+            return f"reach its gateway {self.gateway}"
+        if self.probe and not _connects(self.probe, self.device if self.bound else None):
+            return f"reach {self.probe[0]}:{self.probe[1]}"
+        return None
+
+
+def _way(before: str | None, after: str, probe: Probe | None) -> Way:
+    """The Way that must work once the addresses of one interface are on another one."""
+    through = probe is not None and _route_device(probe[0]) == before
+    gateway = None if through else _gateway(before)
+    return Way(_addresses(before), after, gateway, None if gateway else probe, through)
+
+
+def _put_back(bridge: str, script: str) -> str | None:
+    """Have systemd run the script that undoes a change, which no time limit of ours ends; None
+    once it has come to its end. Else how it stands: the timer and the unit stay armed."""
+    end = KEPT / bridge / END
+    end.unlink(missing_ok=True)
+    program.run(("systemctl", "start", "--no-block", f"{UNIT}.service"))
+    if _within(RESTORE_S, end.exists):
+        _disarm()
+        return None
+    return (
+        f"is still being put back after {RESTORE_S} s: look at `systemctl status {UNIT}.service`; "
+        f"{KEPT / bridge / script} does it by hand"
+    )
 
 
 def back(bridge: str, probe: Probe | None = None, timeout_s: float = 60) -> str:
@@ -186,23 +266,20 @@ def back(bridge: str, probe: Probe | None = None, timeout_s: float = 60) -> str:
         raise OperationFailed(f"{bridge} is in use by {', '.join(sorted(others))}")
     if made["vlan"] is None and made["type"] == "linux":
         _refuse_vlans(made["interface"])
-    _arm(bridge, "again", timeout_s + 30)
+    way = (_way(bridge, made["interface"] or "", probe) if _moves(made)
+           else Way((), None, None, probe, False))  # fmt: skip
+    _arm(bridge, "again", timeout_s)
     _follow(bridge, "restore")
-    if not _within(timeout_s, lambda: not there(bridge) and _reachable(probe)):
-        what = _failed(probe, not there(bridge))
-        _follow(bridge, "again")
-        _disarm()
+    if not _within(timeout_s, lambda: not there(bridge) and not way.missing()):
+        reason = way.missing() if not there(bridge) else "be brought up"
+        restored = _put_back(bridge, "again")
         raise OperationFailed(
-            f"without {bridge} the host could not {what} within {timeout_s} s, "
-            f"so {bridge} was put back"
+            f"without {bridge} the host could not {reason} within {timeout_s} s, "
+            f"so {bridge} {restored or 'was put back'}"
         )
     _disarm()
     shutil.rmtree(KEPT / bridge, ignore_errors=True)
     return f"{made['interface'] or 'All'} is as it was before {bridge}"
-
-
-def _failed(probe: Probe | None, links_are_right: bool) -> str:
-    return f"reach {probe[0]}:{probe[1]}" if probe and links_are_right else "be brought up"
 
 
 def _refuse_vlans(interface: str | None) -> None:
@@ -272,9 +349,9 @@ def _keep(about: About, found: BridgePlan) -> None:
             new.chmod(Path(name).stat().st_mode & 0o777 if Path(name).exists() else 0o644)
     # ifupdown takes an interface down by the file that brought it up
     undo = [shlex.join(argv) for argv in found.undo]
-    made, undone = f"{kept}/made.json", f"{kept}/undone.json"
-    _script(kept / "restore", [undo[0], *before, *undo[1:], f"mv {made} {undone}"])
-    _script(kept / "again", [*_changes(found, kept), f"[ -e {made} ] || mv {undone} {made}"])
+    made, undone, end = f"{kept}/made.json", f"{kept}/undone.json", f"touch {kept}/{END}"
+    _script(kept / "restore", [undo[0], *before, *undo[1:], f"mv {made} {undone}", end])
+    _script(kept / "again", [*_changes(found, kept), f"[ -e {made} ] || mv {undone} {made}", end])
     wrote = {name: _sha(text) for name, text in found.files.items()}
     (kept / "made.json").write_text(json.dumps({**about, "files": wrote}), encoding="utf-8")
 
@@ -321,19 +398,33 @@ def _refuse_armed() -> None:
         )
 
 
-def _arm(bridge: str, script: str, after_s: float) -> None:
+def _arm(bridge: str, script: str, timeout_s: float) -> None:
+    """Arm the timer that runs a script once a change has had its time, and the unit that runs it
+    at the next start of the host."""
     call = ("sh", str(KEPT / bridge / script))
     # without the accuracy systemd may be up to a minute late
-    when = (f"--on-active={after_s}", "--timer-property=AccuracySec=1s")
+    when = (f"--on-active={FOLLOW_S + timeout_s + 30}", "--timer-property=AccuracySec=1s")
     argv = ("systemd-run", f"--unit={UNIT}", *when, "--collect", *call)
     try:
         program.run(argv, must=True)
-    except OperationFailed as exc:
-        raise OperationFailed(f"no way back could be armed: {exc.text}") from exc
+        text = BOOT_TEXT.format(kept=KEPT / bridge, script=script, unit=BOOT_UNIT)
+        _boot_file().write_text(text, encoding="utf-8")
+        program.run(("systemctl", "enable", f"{BOOT_UNIT}.service"), must=True)
+    except (OperationFailed, OSError) as exc:
+        _disarm()
+        reason = exc.text if isinstance(exc, OperationFailed) else str(exc)
+        raise OperationFailed(f"no way back could be armed: {reason}") from exc
+    os.sync()  # also for a host that loses its power meanwhile
+
+
+def _boot_file() -> Path:
+    return BOOT_FOLDER / f"{BOOT_UNIT}.service"
 
 
 def _disarm() -> None:
     program.run(("systemctl", "stop", f"{UNIT}.timer"))
+    program.run(("systemctl", "disable", f"{BOOT_UNIT}.service"))
+    _boot_file().unlink(missing_ok=True)
 
 
 def _within(timeout_s: float, ready: Callable[[], bool]) -> bool:
@@ -346,10 +437,58 @@ def _within(timeout_s: float, ready: Callable[[], bool]) -> bool:
     return False
 
 
-def _reachable(probe: Probe | None) -> bool:
-    """True when there is nothing to reach."""
-    if not probe:
-        return True
-    with contextlib.suppress(OSError), socket.create_connection(probe, timeout=3):
-        return True
+def _connects(probe: Probe, device: str | None) -> bool:
+    """Whether a TCP connection opens, through the device if one is given."""
+    with contextlib.suppress(OSError):
+        for family, kind, protocol, _name, address in socket.getaddrinfo(
+            *probe, type=socket.SOCK_STREAM
+        ):
+            with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as connection:
+                connection.settimeout(3)
+                if device:
+                    connection.setsockopt(
+                        socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode()
+                    )
+                connection.connect(address)
+                return True
     return False
+
+
+def _addresses(device: str | None) -> tuple[str, ...]:
+    """The global addresses of an interface, but for those of IPv6 that it chooses by itself."""
+    if not device:
+        return ()
+    output = program.run(("ip", "-j", "addr", "show", "dev", device, "scope", "global"))
+    # ip prints an empty object for an address that it leaves out
+    infos = [info for link in json.loads(output or "[]") for info in link.get("addr_info", ())]
+    return tuple(
+        f"{info['local']}/{info['prefixlen']}"
+        for info in infos
+        if info.get("family") == "inet" or (info and not info.get("dynamic"))
+    )
+
+
+def _route_device(host: str) -> str | None:
+    """The interface through which a host is reached."""
+    with contextlib.suppress(OSError):
+        address = socket.getaddrinfo(host, None)[0][4][0]
+        output = program.run(("ip", "route", "get", str(address)))
+        device = re.search(r"\bdev (\S+)", output)
+        return device[1] if device else None
+    return None
+
+
+def _gateway(device: str | None) -> str | None:
+    """The default gateway on an interface, None if it has none."""
+    if not device:
+        return None
+    output = program.run(("ip", "-4", "route", "show", "default", "dev", device))
+    gateway = re.search(r"\bvia (\S+)", output)
+    return gateway[1] if gateway else None
+
+
+def _neighbour(gateway: str, device: str) -> bool:
+    """Whether a gateway answers to ARP on an interface. It need not answer to ping."""
+    program.run(("ping", "-c", "1", "-W", "1", "-I", device, gateway))
+    entry = program.run(("ip", "neigh", "show", gateway, "dev", device))
+    return "lladdr" in entry and "FAILED" not in entry

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from saltvirt.errors import Unsupported
 from saltvirt.hostnet.bridge.plan import BridgePlan
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ def plan(bridge: str, interface: str, dialect: Dialect, host: BridgeHost) -> Bri
         f"{folder}/ifcfg-{bridge}": _text(dialect.bridge, names, moved),
         f"{folder}/ifcfg-{interface}": _text(dialect.port, names, kept),
     }
+    _refuse_routes(interface, host)
     routes = host.read(f"{folder}/{dialect.route}-{interface}")
     if routes:
         files[f"{folder}/{dialect.route}-{bridge}"] = routes.replace(interface, bridge)
@@ -122,6 +124,17 @@ def plan(bridge: str, interface: str, dialect: Dialect, host: BridgeHost) -> Bri
         apply=((*dialect.up, interface), (*dialect.up, bridge)),
         undo=((*dialect.down, bridge), ("ip", "link", "delete", bridge), (*dialect.up, interface)),
     )
+
+
+def _refuse_routes(interface: str, host: BridgeHost) -> None:
+    """Raise Unsupported if wicked's file of all routes has one through the interface: the file is
+    also about other interfaces, and a route through the port would be lost."""
+    path = f"/{WICKED.folder}/routes"
+    if re.search(rf"(?m)^[^#]*\s{re.escape(interface)}(?:\s|$)", host.read(path)):
+        raise Unsupported(
+            f"{path} has routes through {interface}: move them to ifroute-{interface}, then apply "
+            "this again"
+        )
 
 
 def _word(line: str) -> str:

@@ -12,12 +12,32 @@ if TYPE_CHECKING:
     from saltvirt.hostnet.bridge.plan import BridgeHost, Vlan
 
 PLACES = ("etc/network/interfaces", "etc/network/interfaces.d/*")
+# options of a stanza that mean the same on a bridge, see interfaces(5)
+MOVED = {
+    *("address", "netmask", "broadcast", "network", "gateway", "metric", "mtu", "hostname"),
+    *("client", "leasehours", "leasetime", "vendor", "dns-nameservers", "dns-nameserver"),
+    *(
+        "dns-search",
+        "dns-domain",
+        "accept_ra",
+        "autoconf",
+        "privext",
+        "dad-attempts",
+        "request_prefix",
+    ),
+    *("pre-up", "up", "post-up", "pre-down", "down", "post-down"),
+}
+_HEADS = r"(?:iface|auto|allow-\S+|mapping|source|source-directory|no-auto-down|no-scripts)\b"
+# commands that may name the interface, for they are about addresses
+_ADDRESSES = re.compile(r"(?:/\S*/)?(?:ip(?: -[46])? (?:r|ro|route|rule|a|addr|address)|route)\s")
 
 
 def find(bridge: str, interface: str, host: BridgeHost) -> BridgePlan | None:
     """The BridgePlan when a stanza configures the interface."""
-    path = _stanza(interface, host)
-    return plan(bridge, interface, path, host.read(path)) if path else None
+    paths = _stanzas(interface, host)
+    if len(paths) > 1:
+        raise _by_hand(f"{' and '.join(paths)} both have a stanza of {interface}")
+    return plan(bridge, interface, paths[0], host.read(paths[0])) if paths else None
 
 
 def tagged(vlan: Vlan, host: BridgeHost) -> BridgePlan | None:
@@ -25,7 +45,7 @@ def tagged(vlan: Vlan, host: BridgeHost) -> BridgePlan | None:
 
     Raises Unsupported when no such file would be read.
     """
-    if not _stanza(vlan.interface, host):
+    if not _stanzas(vlan.interface, host):
         return None
     reads = r"^source(?:-directory)?[ \t]+(?:/etc/network/)?interfaces\.d(?:/\*?)?[ \t]*$"
     if not re.search(reads, host.read(PLACES[0]), re.MULTILINE):
@@ -56,43 +76,115 @@ def tagged(vlan: Vlan, host: BridgeHost) -> BridgePlan | None:
     )
 
 
-def _stanza(interface: str, host: BridgeHost) -> str | None:
-    """The file with a stanza of the interface, None where there is none."""
-    for path in (path for pattern in PLACES for path in host.glob(pattern)):
-        if re.search(rf"^iface[ \t]+{re.escape(interface)}[ \t]", host.read(path), re.MULTILINE):
-            return path
-    return None
+def _stanzas(interface: str, host: BridgeHost) -> list[str]:
+    """The files with a stanza of the interface."""
+    head = re.compile(rf"^iface[ \t]+{re.escape(interface)}[ \t]", re.MULTILINE)
+    paths = (path for pattern in PLACES for path in host.glob(pattern))
+    return [path for path in paths if head.search(host.read(path))]
+
+
+def _by_hand(reason: str) -> Unsupported:
+    return Unsupported(f"{reason}: make the bridge by hand, then apply this again")
 
 
 def plan(bridge: str, interface: str, path: str, text: str) -> BridgePlan:
-    """path, text: the file with the interface's stanza.
+    """Move the interface's stanzas to the bridge, and leave the interface without an address.
 
-    Raises Unsupported when the stanza is not one that we understand.
+    path, text: the file with the interface's stanzas: one of ``inet``, at most one of ``inet6``.
+    VLANs of the interface stay on it, and are taken down and up again with it.
+
+    Raises Unsupported for a stanza whose meaning would change on a bridge.
     """
-    stanza = re.compile(rf"^iface[ \t]+{re.escape(interface)}[ \t]+inet[ \t]", re.MULTILINE)
-    head = stanza.search(text)
-    if head is None or len(stanza.findall(text)) != 1 or re.search(r"bridge[_-]ports", text):
-        raise Unsupported(
-            f"{path} does not have one plain 'iface {interface} inet …': do it by hand"
-        )
+    _check(interface, path, text)
+    name = rf"(?<![\w.:-]){re.escape(interface)}(?![\w.:-])"
+    changed = _moved(bridge, interface, text, name)
+    changed = re.sub(
+        rf"^((?:auto|allow-hotplug)[ \t].*?){name}", rf"\1{bridge}", changed, flags=re.MULTILINE
+    )
+    changed = changed.rstrip("\n") + f"\n\niface {interface} inet manual\n"
+    vlans = _vlans(interface, text)
+    up = tuple(("ifup", vlan) for vlan in vlans)
+    down = tuple(("ifdown", "--force", vlan) for vlan in vlans)
+    return BridgePlan(
+        files={str(path): changed},
+        before=(*down, ("ifdown", "--force", interface)),
+        apply=(("ifup", bridge), *up),
+        undo=(("ifdown", "--force", bridge), ("ifup", interface), *up),
+    )
+
+
+def _check(interface: str, path: str, text: str) -> None:
+    """Refuse what a bridge cannot take over. Raises Unsupported."""
+    if re.search(r"[.:]|^vlan|^bond|^br", interface):
+        raise _by_hand(f"{interface} is a VLAN, a bond or a bridge itself")
+    if re.search(rf"^iface[ \t]+{re.escape(interface)}:", text, re.MULTILINE):
+        raise _by_hand(f"{path} has aliases of {interface}, which would stay on the bridge's port")
+    families = [family for family, _body in _bodies(interface, text)]
+    plain = sorted(families) in (["inet"], ["inet", "inet6"])
+    if not plain or re.search(r"bridge[_-]ports", text):
+        raise _by_hand(f"{path} does not have one plain 'iface {interface} inet …'")
+    for _family, body in _bodies(interface, text):
+        for option, value in _options(body):
+            if option not in MOVED:
+                raise _by_hand(f"{path} has {option!r} for {interface}, which is not for a bridge")
+            names_it = re.search(rf"(?<![\w.-])(?:{re.escape(interface)}|\$IFACE)\b", value)
+            if names_it and not _ADDRESSES.match(value):
+                raise _by_hand(f"{path} has '{option} {value}', which is about {interface}")
+
+
+def _bodies(interface: str, text: str) -> list[tuple[str, str]]:
+    """(family, lines after the head) of each stanza of the interface."""
+    stanza = re.compile(
+        rf"^iface[ \t]+{re.escape(interface)}[ \t]+(\S+).*\n((?:(?!{_HEADS}).*(?:\n|\Z))*)",
+        re.MULTILINE,
+    )
+    return [(match[1], match[2]) for match in stanza.finditer(text + "\n")]
+
+
+def _options(body: str) -> list[tuple[str, str]]:
+    """(option, value) of the lines of a stanza."""
+    lines = (line.strip() for line in body.splitlines())
+    words = (line.partition(" ") for line in lines if line and not line.startswith("#"))
+    return [(option, value.strip()) for option, _space, value in words]
+
+
+def _moved(bridge: str, interface: str, text: str, name: str) -> str:
+    """The text with the interface's stanzas under the bridge's name. The first one makes the
+    bridge, with the interface's own hardware address: udev would give it another one."""
+    mac = f"$(cat /sys/class/net/{interface}/address)"
     ports = (
-        f"    pre-up ip link show {bridge} >/dev/null 2>&1 || ip link add {bridge} type bridge\n"
+        f"    pre-up ip link show {bridge} >/dev/null 2>&1 || "
+        f"ip link add {bridge} address {mac} type bridge\n"
         f"    pre-up ip link set {interface} master {bridge} up\n"
         f"    post-down ip link delete {bridge}\n"
     )
-    line_end = text.index("\n", head.end()) + 1 if "\n" in text[head.end() :] else len(text)
-    first = text[head.start() : line_end].replace(interface, bridge, 1)
-    changed = text[: head.start()] + first.rstrip("\n") + "\n" + ports + text[line_end:]
-    changed = re.sub(
-        rf"^((?:auto|allow-hotplug)[ \t].*?)\b{re.escape(interface)}\b",
-        rf"\1{bridge}",
-        changed,
-        flags=re.MULTILINE,
-    )
-    changed = changed.rstrip("\n") + f"\n\niface {interface} inet manual\n"
-    return BridgePlan(
-        files={str(path): changed},
-        before=(("ifdown", "--force", interface),),
-        apply=(("ifup", bridge),),
-        undo=(("ifdown", "--force", bridge), ("ifup", interface)),
-    )
+    lines: list[str] = []
+    within = False
+    for line in text.splitlines(keepends=True):
+        head = bool(re.match(_HEADS, line))
+        within = bool(re.match(rf"iface[ \t]+{name}[ \t]", line)) if head else within
+        if head and within:
+            lines += [re.sub(name, bridge, line, count=1).rstrip("\n") + "\n", ports]
+            ports = ""
+        else:
+            lines.append(_line(line, bridge, interface, name) if within else line)
+    return "".join(lines)
+
+
+def _line(line: str, bridge: str, interface: str, name: str) -> str:
+    """A line of a stanza that moves: routes go by the bridge, and the MTU is the port's, too."""
+    option, value = (_options(line) or [("", "")])[0]
+    if option == "mtu":
+        return f"{line.rstrip()}\n    pre-up ip link set {interface} mtu {value}\n"
+    return re.sub(name, bridge, line) if _ADDRESSES.match(value) else line
+
+
+def _vlans(interface: str, text: str) -> list[str]:
+    """The VLANs over the interface that have a stanza of their own."""
+    names = re.findall(rf"^iface[ \t]+({re.escape(interface)}\.[0-9]+)[ \t]", text, re.MULTILINE)
+    heads = [match[1] for match in re.finditer(r"^iface[ \t]+(\S+)[ \t]", text, re.MULTILINE)]
+    for head in heads:
+        raw = [("vlan-raw-device", interface), ("vlan_raw_device", interface)]
+        if any(option in raw for _f, body in _bodies(head, text) for option in _options(body)):
+            names.append(head)
+    return sorted(set(names))

@@ -47,7 +47,9 @@ def plan(bridge: str, interface: str, path: str, text: str, mac: str) -> BridgeP
                 "[Bridge]\nSTP=no\nForwardDelaySec=0\n"
             ),
             f"{first}.network": f"[Match]\nName={bridge}\n\n{rest}",
-            f"{first}-port.network": (f"[Match]\nName={interface}\n\n[Network]\nBridge={bridge}\n"),
+            f"{first}-port.network": (
+                f"[Match]\nName={interface}\n\n[Network]\nBridge={bridge}\n{_cable(text)}"
+            ),
         },
         before=(),
         apply=(("networkctl", "reload"), ("networkctl", "reconfigure", interface)),
@@ -57,6 +59,13 @@ def plan(bridge: str, interface: str, path: str, text: str, mac: str) -> BridgeP
             ("networkctl", "reconfigure", interface),
         ),
     )
+
+
+def _cable(text: str) -> str:
+    """The settings of a .network file that the port needs, too: a bridge passes on no larger
+    frames than its ports do."""
+    mtu = re.search(r"(?m)^MTUBytes=.+$", text)
+    return f"\n[Link]\n{mtu[0]}\n" if mtu else ""
 
 
 def tagged(vlan: Vlan, host: BridgeHost) -> BridgePlan | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from saltvirt.errors import Unsupported
 from saltvirt.hostnet.bridge.plan import BridgePlan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from saltvirt.hostnet.bridge.plan import BridgeHost, Vlan
 
@@ -18,7 +19,13 @@ MOVED = (
     *("ipv4.routes", "ipv4.route-metric", "ipv4.dhcp-client-id", "ipv4.may-fail"),
     *("ipv6.method", "ipv6.addresses", "ipv6.gateway", "ipv6.dns", "ipv6.dns-search"),
     *("ipv6.routes", "ipv6.addr-gen-mode", "connection.zone"),
+    *("ipv4.never-default", "ipv4.ignore-auto-dns", "ipv4.ignore-auto-routes"),
+    *("ipv4.routing-rules", "ipv6.never-default", "ipv6.ignore-auto-dns"),
+    *("ipv6.ignore-auto-routes", "ipv6.routing-rules", "ipv6.route-metric"),
 )
+# what the port keeps, and what says whether it can be one
+OF_THE_PORT = ("802-3-ethernet.mtu",)
+KIND = ("connection.type", "802-1x.eap")
 
 
 def find(bridge: str, interface: str, host: BridgeHost) -> BridgePlan | None:
@@ -26,8 +33,9 @@ def find(bridge: str, interface: str, host: BridgeHost) -> BridgePlan | None:
     uuid = _profile(interface, host)
     if not uuid:
         return None
-    values = host.run(("nmcli", "-g", ",".join(MOVED), "connection", "show", "uuid", uuid))
-    return plan(bridge, interface, uuid, settings(values), host.mac(interface))
+    names = (*KIND, *OF_THE_PORT, *MOVED)
+    output = host.run(("nmcli", "-g", ",".join(names), "connection", "show", "uuid", uuid))
+    return plan(bridge, interface, uuid, settings(output, names), host.mac(interface))
 
 
 def tagged(vlan: Vlan, host: BridgeHost) -> BridgePlan | None:
@@ -59,17 +67,34 @@ def _profile(interface: str, host: BridgeHost) -> str | None:
     return None if "externally" in state else found.get(interface)
 
 
-def settings(output: str) -> dict[str, str]:
-    """{name: value} of what ``nmcli -g`` printed, a line for each that was asked for."""
+def settings(output: str, names: Iterable[str]) -> dict[str, str]:
+    """{name: value} of what ``nmcli -g`` printed, a line for each of the names."""
     lines = [line.replace("\\:", ":") for line in output.split("\n")]
-    pairs = zip(MOVED, lines, strict=False)
-    return {name: value for name, value in pairs if value not in ("", "--", "-1", "default")}
+    pairs = zip(names, lines, strict=False)
+    unset = ("", "--", "-1", "default", "auto")
+    return {
+        name: value
+        for name, value in pairs
+        if value not in (unset[:-1] if name.endswith(".method") else unset)
+    }
 
 
 def plan(bridge: str, interface: str, uuid: str, values: Mapping[str, str], mac: str) -> BridgePlan:
-    """uuid: the profile that has the address now; values: its settings that move."""
+    """uuid: the profile that has the address now; values: its settings.
+
+    Raises Unsupported for a bond, a VLAN or another interface that is not a network card's own,
+    and for one that logs in to its switch.
+    """
+    kind = values.get("connection.type", "802-3-ethernet")
+    if kind != "802-3-ethernet" or "802-1x.eap" in values:
+        what = "with a login (802.1X)" if kind == "802-3-ethernet" else f"of type {kind}"
+        raise Unsupported(
+            f"{interface} has a profile of NetworkManager {what}: make {bridge} over it by hand, "
+            "then apply this again"
+        )
     port = f"{bridge}-port-{interface}"
-    moved = [word for pair in _ordered(values) for word in pair]
+    moved = [word for pair in _ordered(values) if pair[0] in MOVED for word in pair]
+    kept = [word for pair in values.items() if pair[0] in OF_THE_PORT for word in pair]
     add = ("nmcli", "connection", "add")
     return BridgePlan(
         files={},
@@ -78,7 +103,7 @@ def plan(bridge: str, interface: str, uuid: str, values: Mapping[str, str], mac:
             (*add, "type", "bridge", "con-name", bridge, "ifname", bridge, "bridge.stp", "no",
              "bridge.mac-address", mac, "connection.autoconnect-priority", "10", *moved),
             (*add, "type", "ethernet", "con-name", port, "ifname", interface, "master", bridge,
-             "connection.autoconnect-priority", "10"),
+             "connection.autoconnect-priority", "10", *kept),
             ("nmcli", "connection", "modify", "uuid", uuid, "connection.autoconnect", "no"),
             ("nmcli", "connection", "up", port),
             ("nmcli", "connection", "up", bridge),
