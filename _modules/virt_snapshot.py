@@ -14,11 +14,13 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import settings
-from saltvirt.answers.snapshots import SnapshotReverted, SnapshotsDeleted
+from saltvirt.answers.snapshots import SnapshotReverted, SnapshotsDeleted, SnapshotTaken
 from saltvirt.host import connection
 from saltvirt.host.domain import guest_lock
+from saltvirt.host.provision import admission
 from saltvirt.host.snapshot import snapshots
 from saltvirt.host.storage import shared
+from saltvirt.spec import values
 
 if TYPE_CHECKING:
     from salt_dunders import __salt__
@@ -65,27 +67,45 @@ def list_snapshots(domain=None, **kwargs):
 
 
 def snapshot(
-    domain, name=None, suffix=None, description=None, disk_only=False, quiesce=False, **kwargs
+    domain,
+    name=None,
+    suffix=None,
+    description=None,
+    disk_only=None,
+    quiesce=False,
+    test=False,
+    **kwargs,
 ):
     """
     Take a snapshot of a guest.
 
-    A guest that runs is kept with its memory. The snapshot is in the guest's disks, which
-    must be qcow2.
+    An internal snapshot is inside the guest's disks, which must be qcow2, and holds the memory of
+    a running guest, which is paused while its memory is written. An external one is of the disks
+    alone: each disk's file stays as it is, and the guest goes on in a new layer on top of it. A
+    guest with UEFI firmware, a raw disk or a disk on a block device can have external snapshots
+    only. A guest has snapshots of one kind at a time. While it has any, it cannot migrate live.
+
+    Firmware variables and the state of an emulated TPM are saved on this host and put back by
+    :func:`revert_snapshot`; ``notes`` say so if that is not possible.
 
     :param domain: the guest's name
     :param name: the snapshot's name; default the guest's name with date and time
     :param suffix: appended to the name, after a dash
     :param description: words to remember it by
-    :param disk_only: True for an external snapshot of the disks alone: each disk's file
-        stays as it is and the guest goes on in a new one beside it. Works with raw disks.
-    :param quiesce: with ``disk_only``: have the guest's agent settle its file systems first
+    :param disk_only: True for an external snapshot, False for an internal one; default: what suits
+        the guest
+    :param quiesce: have the guest's agent settle its file systems first; the snapshot is external
+    :param test: only say what would be done
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict with the snapshot's ``name``
+    :return: a dict with the snapshot's ``name``, and ``notes`` (sentences) if there is anything
+        particular about it, such as what is not saved with it
 
     :raises NotFound: no such guest
     :raises InvalidInput: the name is the guest's own
+    :raises AlreadyExists: the guest has a snapshot of that name
+    :raises Refused: the guest has snapshots of the other kind, or there is no room
+    :raises Unsupported: the guest cannot have a snapshot of that kind
 
     CLI Example:
 
@@ -94,14 +114,30 @@ def snapshot(
         salt 'hyper1' virt.snapshot web1
         salt 'hyper1' virt.snapshot web1 name=before-upgrade disk_only=True
     """
-    wanted = snapshots.SnapshotRequest(name, suffix, description, disk_only, quiesce)
-    with _locked("snapshot", domain), _connect(kwargs) as conn:
-        return {"name": snapshots.create(conn, domain, wanted)}
+    if disk_only is not None:
+        disk_only = values.boolean(disk_only, "disk_only")
+    wanted = snapshots.SnapshotRequest(
+        name,
+        suffix,
+        description,
+        disk_only,
+        values.boolean(quiesce, "quiesce"),
+        admission.AdmissionConfig.configured(__salt__["config.get"]).images_dir,
+    )
+    if test:
+        with _connect(kwargs) as conn:
+            taken = snapshots.plan_create(conn, domain, wanted)
+    else:
+        with _locked("snapshot", domain), _connect(kwargs) as conn:
+            taken = snapshots.create(conn, domain, wanted)
+    return SnapshotTaken(taken.name, taken.notes).to_answer()
 
 
 def delete_snapshots(name, *names, **kwargs):
     """
-    Delete snapshots of a guest. The guest and its disks stay as they are.
+    Delete snapshots of a guest. The guest and its disks stay as they are. libvirt can delete some
+    snapshots only in one order, or only while the guest is off or running: that order is used, or
+    the error says what to do first, and nothing is deleted.
 
     :param name: the guest's name
     :param names: the snapshots' names; one that is unknown fails the call before any is
@@ -119,7 +155,8 @@ def delete_snapshots(name, *names, **kwargs):
 
     :raises NotFound: no such guest or snapshot
     :raises InvalidInput: neither names nor ``all``
-    :raises Refused: somebody else needs a file that would be merged, or other hosts may
+    :raises Refused: somebody else needs a file that would be merged, or other hosts may; another
+        snapshot has to be deleted with it, or the guest stopped or started first
 
     CLI Example:
 
@@ -148,8 +185,8 @@ def revert_snapshot(name, vm_snapshot=None, cleanup=False, test=False, unused=()
     """
     Put a guest back to where it was at a snapshot. What came after is lost.
 
-    After an external snapshot of the disks alone the guest is shut off, and snapshots made
-    on top of it cannot be kept: they need ``cleanup``.
+    After an external snapshot of the disks alone the guest is shut off. Snapshots that would be
+    lost or corrupted by it, such as those on top of an external one, need ``cleanup``.
 
     :param name: the guest's name
     :param vm_snapshot: the snapshot's name; default the one before the current
@@ -160,11 +197,12 @@ def revert_snapshot(name, vm_snapshot=None, cleanup=False, test=False, unused=()
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict: ``reverted`` (the name) and ``deleted`` (a list of names; ``N/A``
-        without ``cleanup``); with ``test`` also, where there are any, ``shared`` and ``own``: what
-        to ask other hosts about, by path
+        without ``cleanup``); ``notes`` (sentences) if anything is not as it was at the snapshot;
+        with ``test`` also, where there are any, ``shared`` and ``own``: what to ask other hosts
+        about, by path
 
     :raises NotFound: no such guest or snapshot, or none before the current
-    :raises InvalidInput: an external snapshot has others on top
+    :raises InvalidInput: others would be lost, or something else has a checkpoint of the guest
     :raises Refused: somebody else needs a layer that would be lost, or other hosts may
 
     CLI Example:
@@ -177,10 +215,12 @@ def revert_snapshot(name, vm_snapshot=None, cleanup=False, test=False, unused=()
     places = {}
     if test:
         with _connect(kwargs) as conn:
-            reverted, deleted, stake = snapshots.plan_revert(conn, name, vm_snapshot, cleanup)
+            done, stake = snapshots.plan_revert(conn, name, vm_snapshot, cleanup)
         places = _places(stake)
     else:
         with _locked("revert_snapshot", name), _connect(kwargs) as conn:
-            reverted, deleted = snapshots.revert(conn, name, vm_snapshot, cleanup, unused)
-    gone = tuple(deleted) if cleanup else snapshots.NONE
-    return SnapshotReverted(reverted=reverted, deleted=gone, **places).to_answer()
+            done = snapshots.revert(conn, name, vm_snapshot, cleanup, unused)
+    gone = done.deleted if cleanup else snapshots.NONE
+    return SnapshotReverted(
+        reverted=done.name, deleted=gone, notes=done.notes, **places
+    ).to_answer()

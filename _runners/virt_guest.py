@@ -14,11 +14,13 @@ saltvirt = saltvirt.fresh()
 from saltvirt import errors, settings, units
 from saltvirt.fleet.client import Fleet
 from saltvirt.hamaster import of_master
-from saltvirt.operations import lifecycle, operation, report, result, snapshots
+from saltvirt.operations import lifecycle, operation, report, result
+from saltvirt.operations import snapshots as of_snapshots
 from saltvirt.operations.authorize import Authorize
 from saltvirt.operations.eject import Eject
 from saltvirt.operations.identity import Clone, Rename
 from saltvirt.operations.purge import Purge
+from saltvirt.spec import values
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -186,14 +188,45 @@ def reset(name, test=False):
 
 
 @result.reporting
-def snapshot(name, snapshot=None, test=False, host=None):
+def snapshots(name):
+    """
+    The snapshots of a guest, wherever it is, the oldest first: when each was taken, its kind
+    (internal or external), the guest's state then, and the snapshot that it is on top of.
+
+    :param name: of the guest
+
+    :return: under the guest's name ``result``, ``comment``, ``host``, and ``snapshots``, a list of
+        dicts: ``name``, ``created``, ``external``, ``state``, ``parent``, ``current``,
+        ``description``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.snapshots web1
+    """
+    with Fleet(__opts__) as fleet:
+        return of_snapshots.listing(fleet, name).answer()
+
+
+@result.reporting
+def snapshot(name, snapshot=None, test=False, host=None, disk_only=None, quiesce=False):
     """
     Take a snapshot of a guest, wherever it runs. Of one that is off, refused as a start is.
+
+    An internal snapshot is inside the guest's qcow2 disks and holds the memory of a running guest;
+    an external one is of the disks alone. The kind is chosen from the guest: UEFI firmware, a raw
+    disk or a disk on a block device need external ones. The comment says what is not saved, and
+    that the guest cannot migrate live while it has snapshots.
 
     :param name: of the guest
     :param snapshot: the snapshot's name; default: the guest's name and the time
     :param test: show what would be done, change nothing
     :param host: where it is: you know that it runs nowhere else, whoever is silent
+    :param disk_only: True for an external snapshot, False for an internal one; default: what suits
+        the guest
+    :param quiesce: have the guest's agent settle its file systems first; the snapshot is external
+
     :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``
 
     CLI Example:
@@ -201,15 +234,24 @@ def snapshot(name, snapshot=None, test=False, host=None):
     .. code-block:: bash
 
         salt-run virt.snapshot web1 before-upgrade
+        salt-run virt.snapshot web1 before-upgrade disk_only=True quiesce=True
     """
+    if disk_only is not None:
+        disk_only = values.boolean(disk_only, "disk_only")
+    quiesce = values.boolean(quiesce, "quiesce")
     with Fleet(__opts__) as fleet:
-        return operation.perform(snapshots.Snapshot(fleet, name, snapshot, host), test)
+        taken = of_snapshots.Snapshot(fleet, name, snapshot, host, disk_only, quiesce)
+        return operation.perform(taken, test)
 
 
 @result.reporting
 def revert(name, snapshot=None, test=False, cleanup=False, host=None):
     """
     Put a guest back to a snapshot, wherever it runs. One that is off, refused as a start is.
+
+    Snapshots that would be lost or corrupted by it, such as those on top of an external one, need
+    ``cleanup``. The comment says what is not as it was at the snapshot: firmware variables or TPM
+    state that were not saved, and disks that came later, which are detached and stay.
 
     Layers of an external snapshot on storage that several hosts may have are lost only when every
     hypervisor has answered that it does not need them.
@@ -228,7 +270,7 @@ def revert(name, snapshot=None, test=False, cleanup=False, host=None):
         salt-run virt.revert web1 before-upgrade
     """
     with Fleet(__opts__) as fleet:
-        return operation.perform(snapshots.Revert(fleet, name, snapshot, cleanup, host), test)
+        return operation.perform(of_snapshots.Revert(fleet, name, snapshot, cleanup, host), test)
 
 
 @result.reporting
@@ -261,7 +303,7 @@ def delete_snapshots(name, *names, children=False, test=False, **kwargs):
     for word in set(options) - {"host"}:
         raise errors.InvalidInput(f"{word} is no argument of virt.delete_snapshots")
     with Fleet(__opts__) as fleet:
-        gone = snapshots.Delete(fleet, name, wanted, children, options.get("host"))
+        gone = of_snapshots.Delete(fleet, name, wanted, children, options.get("host"))
         return operation.perform(gone, test)
 
 

@@ -31,7 +31,7 @@ def snapshot(
     password=None,
     snapshot=None,
     description=None,
-    disk_only=False,
+    disk_only=None,
     quiesce=False,
     **kwargs,
 ):
@@ -48,11 +48,12 @@ def snapshot(
     :param password: to connect with, overriding ``virt:connection:auth:password``
     :param snapshot: the snapshot's name
     :param description: words to remember it by
-    :param disk_only: an external snapshot of the disks alone; works with raw disks
-    :param quiesce: with ``disk_only``: have the guest's agent settle its file systems first
+    :param disk_only: True for an external snapshot of the disks alone, False for an internal one;
+        default: what suits the guest, see ``virt.snapshot`` of the execution module
+    :param quiesce: have the guest's agent settle its file systems first; the snapshot is external
 
-    :return: ``changes``: ``saved``: a list of ``domain`` and ``snapshot``, its name. A test
-        writes ``DATE-TIME`` for the moment that is not yet
+    :return: ``changes``: ``saved``: a list of ``domain``, ``snapshot``, its name, and ``notes`` on
+        what is not saved with it. A test writes ``DATE-TIME`` for the moment that is not yet
 
     .. code-block:: yaml
 
@@ -122,8 +123,8 @@ def reverted(
     :param username: to connect with, overriding ``virt:connection:auth:username``
     :param password: to connect with, overriding ``virt:connection:auth:password``
 
-    :return: ``changes``: ``reverted``: a list of ``domain``, ``current`` (the snapshot) and
-        ``deleted`` (names; ``N/A`` without ``cleanup``)
+    :return: ``changes``: ``reverted``: a list of ``domain``, ``current`` (the snapshot),
+        ``deleted`` (names; ``N/A`` without ``cleanup``) and ``notes`` on what is not as it was
 
     .. code-block:: yaml
 

@@ -135,9 +135,13 @@ class Api(http.server.ThreadingHTTPServer):
             "table": rows, "left": {},
         }}  # fmt: skip
 
-    def do_delete_snapshots(self, arguments):
-        name = arguments["args"][0]
-        return {name: {"result": None, "comment": "", "changes": {"deleted": ["monday", HOSTILE]}}}
+    def do_snapshots(self, arguments):
+        known = [{"name": "monday", "created": "2026-11-23 08:00:00", "external": False,
+                  "state": "running", "parent": None, "current": False, "description": None},
+                 {"name": HOSTILE, "created": "2026-11-24 08:00:00", "external": True,
+                  "state": "shutoff", "parent": "monday", "current": True, "description": None},
+                 ]  # fmt: skip
+        return {arguments["name"]: {"result": True, "comment": "", "snapshots": known}}
 
     def do_explain(self, arguments):
         columns = ["host", "score", "memory", "vcpu", "disk", "image", "labels", "spread",

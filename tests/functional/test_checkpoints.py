@@ -17,7 +17,7 @@ from saltvirt.backupserve import checkpoints as ours
 from saltvirt.backupserve import look
 from saltvirt.host.domain import checkpoints
 from saltvirt.host.snapshot import checkpoints as beside
-from saltvirt.host.snapshot import layers, snapshots
+from saltvirt.host.snapshot import layers, read, snapshots
 from saltvirt.images import bitmaps
 from saltvirt.xml.disk import Disk
 from saltvirt.xml.domain import Domain
@@ -211,24 +211,16 @@ def test_what_backups_made_goes_when_a_guest_goes_back(conn, dom, path):
     assert bitmaps.of(path) == {} and checkpoints.names(dom) == []
 
 
-def test_snapshots_made_on_top_are_not_lost_unasked(conn, dom):
-    for name in "abc":
-        snapshots.create(conn, "web1", snapshots.SnapshotRequest(name))
-    there = {one.getName(): one for one in snapshots._newest_first(dom)}
-    snapshots._nothing_above("a", there, ["c", "b"])
-    with pytest.raises(errors.InvalidInput, match="c, b would be lost: made on top of a; cleanup"):
-        snapshots._nothing_above("a", there, ["c"])
-
-
 def test_only_what_libvirt_cannot_do_is_done_in_its_place(conn, dom, monkeypatch):
     """Its files stay as they are where going back failed."""
     snapshots.create(conn, "web1", snapshots.SnapshotRequest("a"))
-    there = {one.getName(): one for one in snapshots._newest_first(dom)}
+    there = {one.getName(): one for one in read.oldest_first(dom)}
+    tree = read.tree(conn, dom)
     failed = refuses(libvirt.VIR_ERR_INTERNAL_ERROR, "no room")
     monkeypatch.setattr(libvirt.virDomain, "revertToSnapshot", failed)
     monkeypatch.setattr(layers, "revert", lambda *_: pytest.fail("its files are touched"))
     with pytest.raises(libvirt.libvirtError, match="no room"):
-        snapshots._revert_layers(conn, dom, ("a", there), [], ())
+        snapshots._revert_layers(conn, dom, (tree["a"], there), tree, [], ())
 
 
 @pytest.mark.parametrize(("disk", "why"), [

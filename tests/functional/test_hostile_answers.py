@@ -423,6 +423,7 @@ VERBS = {
     "force_off": ({"name": "web1"}, ("web1",)), "pause": ({"name": "web1"}, ("web1",)),
     "reset": ({"name": "web1"}, ("web1",)), "resume": ({"name": "web1"}, ("web1",)),
     "authorize": ({"name": "new1", "host": "hv1"}, ()), "started": ({"host": "hv1"}, ()),
+    "snapshots": ({"name": "web1"}, ()),
     "snapshot": ({"name": "web1", "snapshot": "s3"}, ("web1",)),
     "revert": ({"name": "web1"}, ("web1",)),
     "delete_snapshots": ({"name": "web1", "all": True}, ("web1",)),

@@ -265,6 +265,7 @@ def test_snapshots(inside, api):
     inside.fill("dialog input", "before")
     inside.button("Take snapshot", "dialog").click()
     inside.until_text("monday", "dialog")
+    inside.until_text("2026-11-24 08:00:00, external, on top of monday, current", "dialog")
     assert ("snapshot", {"name": name, "snapshot": "before"}) in api.calls
     inside.button("Revert…", "dialog").click()
     inside.button("Revert", "dialog:not(.drawer)").click()

@@ -13,6 +13,8 @@ from saltvirt.operations import snapshots
 from saltvirt.operations.snapshots import Delete, Revert, Snapshot
 from tests.functional.cloud import Fleet
 
+NOT_LIVE = "while test has snapshots it cannot migrate live"
+
 
 @pytest.fixture
 def dom(conn):
@@ -89,7 +91,10 @@ def test_the_name_is_made_from_guest_and_time(virt, dom):
     ("call", "error"),
     [
         (lambda virt: virt["virt.snapshot"]("test", "TEST"), "cannot be called TEST"),
-        (lambda virt: virt["virt.snapshot"]("test", "q", quiesce=True), "disk_only"),
+        (
+            lambda virt: virt["virt.snapshot"]("test", "q", disk_only=False, quiesce=True),
+            "disk_only",
+        ),
         (lambda virt: virt["virt.snapshot"]("test", "a"), "already exists"),
         (lambda virt: virt["virt.snapshot"]("nosuch"), "no guest 'nosuch'"),
         (lambda virt: virt["virt.list_snapshots"]("nosuch"), "nosuch"),
@@ -156,7 +161,12 @@ def runner(virt, chain, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "given", "comment", "changes"),
     [
-        (Snapshot, ["d"], "a snapshot of test on hv1 would be taken", {"snapshot": "d"}),
+        (
+            Snapshot,
+            ["d"],
+            f"a snapshot of test on hv1 would be taken; {NOT_LIVE}",
+            {"snapshot": "d"},
+        ),
         (Revert, [], "test on hv1 would be put back to b", {"reverted": "b"}),
         (Revert, ["a"], "test on hv1 would be put back to a", {"reverted": "a"}),
         (Delete, [["b"]], "b of test on hv1 would be deleted", {"deleted": ["b"]}),
@@ -266,45 +276,46 @@ def test_going_back_does_not_bring_back_the_marks_of_that_day(virt, dom):
 
 
 def test_what_libvirt_says_of_going_back_is_passed_on(virt, dom):
-    from saltvirt.host.snapshot import snapshots
+    from saltvirt.host.snapshot import read, snapshots
 
     virt["virt.snapshot"]("test", "a")
+    tree = read.tree(dom.connect(), dom)
     gone = dom.snapshotLookupByName("a")
+    there = {"a": gone}
     dom.snapshotLookupByName("a").delete()
     with pytest.raises(libvirt.libvirtError, match="no domain snapshot"):
-        snapshots._revert_layers(dom.connect(), dom, ("a", {"a": gone}), [], ())
+        snapshots._revert_layers(dom.connect(), dom, (tree["a"], there), tree, [], ())
 
 
-def test_which_snapshot_is_newer_is_told_by_seconds_not_by_the_wall_clock(monkeypatch):
-    """In the hour after summer time ends, the wall shows the same times again."""
-    import time
+def test_the_runner_lists_what_there_is(runner, dom):
+    found = snapshots.listing(runner, "test").answer()["test"]
+    assert found["comment"] == "test on hv1 has 3 snapshots"
+    assert [one["name"] for one in found["snapshots"]] == ["a", "b", "c"]
+    header, *rows = found["table"]
+    assert header == ["snapshot", "taken", "kind", "guest was", "on top of", "current"]
+    assert [(row[0], *row[2:]) for row in rows] == [
+        ("a", "internal", "running", None, ""),
+        ("b", "internal", "running", "a", ""),
+        ("c", "internal", "running", "b", "yes"),
+    ]
+    for one in dom.listAllSnapshots():
+        one.delete()
+    found = snapshots.listing(runner, "test").answer()["test"]
+    assert (found["comment"], found["snapshots"]) == ("test on hv1 has no snapshots", [])
 
-    from saltvirt.host.snapshot import snapshots
 
-    monkeypatch.setenv("TZ", "Europe/Berlin")
-    time.tzset()
-    at = 1729989000  # 2024-10-27 02:30 summer time; 40 minutes later it is 02:10
+def test_all_of_none_is_nothing_to_delete(runner, dom):
+    for one in dom.listAllSnapshots():
+        one.delete()
+    for found in (Delete(runner, "test", None).check(), Delete(runner, "test", None).run()):
+        answer = found.answer()["test"]
+        assert answer["comment"] == "test on hv1 has no snapshots: nothing to delete"
+        assert (answer["result"], answer["changes"]) == (True, {})
 
-    class Made:
-        def __init__(self, name, when):
-            self.name, self.when = name, when
 
-        def getXMLDesc(self, _flags):
-            return (
-                f"<domainsnapshot><name>{self.name}</name><creationTime>{self.when}</creationTime>"
-                "</domainsnapshot>"
-            )
+def test_a_deletion_is_called_one_while_it_is_under_way(runner, chain):
+    from saltvirt.operations import lock
 
-        def isCurrent(self):
-            return 0
-
-        def listAllChildren(self, _flags):
-            return []
-
-    there = {"late": Made("late", at + 2400), "early": Made("early", at)}
-    try:
-        assert snapshots._newer("early", there) == ["late"]
-        assert snapshots._newer("late", there) == []
-    finally:
-        monkeypatch.undo()
-        time.tzset()
+    with Delete(runner, "test", ["a"])._there(), pytest.raises(errors.VirtError) as raised:
+        lock.refuse_taken(runner.opts, "test")
+    assert "virt.delete_snapshots" in raised.value.text

@@ -12,7 +12,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.answers.snapshots import SnapshotReverted, SnapshotsDeleted
 from saltvirt.fleet.answer import Answer
-from saltvirt.host.snapshot import layers, snapshots
+from saltvirt.host.snapshot import layers, read, snapshots
 from saltvirt.host.storage import identity, usage
 from saltvirt.operations import proof
 from saltvirt.operations.snapshots import plan, run, there
@@ -119,9 +119,9 @@ def test_a_proof_of_another_file_is_none(nas, missing):  # noqa: F811
 def test_what_to_ask_others_about(nas):  # noqa: F811
     _, first, second = layered(nas)
     modules = load("test:///default")
-    told = modules["virt.delete_snapshots"]("web1", "one", test=True)
-    assert set(told["deleted"]) == {"one"}
-    assert (set(told["shared"]), set(told["own"])) == ({str(nas.base), first}, {second})
+    told = modules["virt.delete_snapshots"]("web1", "one", "two", test=True)
+    assert set(told["deleted"]) == {"one", "two"}
+    assert (set(told["shared"]), told.get("own")) == ({str(nas.base), first, second}, None)
     told = modules["virt.delete_snapshots"](name="web1", names=["two"], test=True)
     assert set(told["shared"]) == {first, second}
     told = modules["virt.revert_snapshot"]("web1", "two", test=True)
@@ -260,7 +260,9 @@ def test_layers_that_libvirt_leaves_to_us_go_only_when_nobody_needs_them(nas):  
 def test_a_libvirt_that_can_go_back_does_so_and_says_what_is_left_to_delete(place):  # noqa: F811
     dom, _first, _second = layered(place)
     named = {one.getName(): one for one in dom.listAllSnapshots()}
-    left = snapshots._revert_layers(place.conn, dom, ("one", named), ["two"], ())
+    tree = read.tree(place.conn, dom)
+    to = (tree["one"], named)
+    left = snapshots._revert_layers(place.conn, dom, to, tree, ["two"], ())
     assert (left, dom.snapshotCurrent().getName()) == (["two"], "one")
 
 
@@ -268,9 +270,10 @@ def test_what_else_goes_wrong_when_libvirt_goes_back_is_its_own_error(place):  #
     dom, first, _second = layered(place)
     named = {one.getName(): one for one in dom.listAllSnapshots()}
     before = os.stat(first).st_ino
+    tree = read.tree(place.conn, dom)
     named["two"].delete()
     with pytest.raises(libvirt.libvirtError, match="no domain snapshot") as raised:
-        snapshots._revert_layers(place.conn, dom, ("two", named), [], ())
+        snapshots._revert_layers(place.conn, dom, (tree["two"], named), tree, [], ())
     assert raised.value.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN_SNAPSHOT
     assert os.stat(first).st_ino == before
 
@@ -315,4 +318,4 @@ def test_a_disk_that_is_put_on_its_layer_has_none_of_the_chain_of_before(place):
 def test_a_guest_that_goes_while_snapshots_are_listed_costs_only_itself(place):  # noqa: F811
     dom = place.guest(disk(place.base, "raw"), name="going")
     dom.undefine()
-    assert "Domain not found" in snapshots._described_or_error(dom)["error"]
+    assert "Domain not found" in snapshots._described_or_error(place.conn, dom)["error"]

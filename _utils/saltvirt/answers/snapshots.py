@@ -11,18 +11,25 @@ from saltvirt.wire import Fact, seldom
 @dataclass(frozen=True)
 class KnownSnapshot(Fact):
     """What the master reads of a snapshot in what `virt.list_snapshots` answers. parent: the one
-    that it was taken on top of. current: the next one is taken on top of it."""
+    that it was taken on top of. current: the next one is taken on top of it. created: in the
+    host's local time. external: in files of its own. state: the guest's at that time."""
 
     name: str
     parent: str | None
     current: bool
+    created: str | None = None
+    external: bool = False
+    state: str | None = None
+    description: str | None = None
 
 
 @dataclass(frozen=True)
 class SnapshotTaken(Fact):
-    """What `virt.snapshot` answers."""
+    """What `virt.snapshot` answers. notes: sentences about what is particular about the snapshot,
+    such as what is not saved with it."""
 
     name: str
+    notes: tuple[str, ...] = seldom(())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +48,14 @@ class SnapshotChange(Fact):
 @dataclass(frozen=True, kw_only=True)
 class SnapshotReverted(SnapshotChange):
     """What `virt.revert_snapshot` answers. reverted: the name of the snapshot. deleted: the names
-    of those that went after it, `N/A` where none was to go."""
+    of those that went after it, `N/A` where none was to go. notes: sentences about what is not
+    as it was at the snapshot."""
 
     FUNCTION = "virt.revert_snapshot"
 
     reverted: str
     deleted: str | tuple[str, ...]
+    notes: tuple[str, ...] = seldom(())
 
 
 @dataclass(frozen=True, kw_only=True)

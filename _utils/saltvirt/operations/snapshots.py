@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import abc
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
-from saltvirt import errors, names
+from saltvirt import errors, names, units
 from saltvirt.answers.snapshots import (
     KnownSnapshot,
     SnapshotChange,
@@ -16,7 +16,7 @@ from saltvirt.answers.snapshots import (
     SnapshotTaken,
 )
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import lifecycle, lock, proof
+from saltvirt.operations import find, lifecycle, lock, proof
 from saltvirt.operations.operation import Checked, Reasons, Result
 
 # name of a snapshot to what is known of it
@@ -31,13 +31,43 @@ def there(fleet: Fleet, name: str, only: str | None = None) -> tuple[str, There]
     Raises what lifecycle.writes does, OperationFailed where the host cannot tell.
     """
     host = lifecycle.writes(fleet, name, only)
+    return host, _known(fleet, host, name)
+
+
+def _known(fleet: Fleet, host: str, name: str) -> There:
+    """What the host knows of the guest's snapshots. Raises OperationFailed."""
     found = fleet.one(host, "virt.list_snapshots", {"domain": name}, long=False).get(name)
     if found is None or isinstance(found, dict):
         why = found.get("error") if found else f"its answer says nothing of {name}"
         raise errors.OperationFailed(f"which snapshots {name} has on {host} is not known: {why}")
     listed = found if isinstance(found, list) else []  # a text where it has none
     known = [KnownSnapshot.from_answer(one, host) for one in listed]
-    return host, {one.name: one for one in known}
+    return {one.name: one for one in known}
+
+
+def listing(fleet: Fleet, name: str) -> Result:
+    """The snapshots of a guest, wherever it is, the oldest first.
+
+    Raises NotFound, OperationFailed.
+    """
+    host, _ = find.locate(fleet, name)
+    known = _known(fleet, host, name)
+    if not known:
+        comment = f"{name} on {host} has no snapshots"
+        return Result(name, comment, {}, {"host": host, "snapshots": []})
+    header = ["snapshot", "taken", "kind", "guest was", "on top of", "current"]
+    rows: list[list[str | None]] = [[*header]]
+    for one in known.values():
+        kind = "external" if one.external else "internal"
+        current = "yes" if one.current else ""
+        rows.append([one.name, one.created, kind, one.state, one.parent, current])
+    comment = f"{name} on {host} has {units.counted(len(known), 'snapshot')}"
+    data = [one.to_answer() for one in known.values()]
+    return Result(name, comment, {}, {"host": host, "table": rows, "snapshots": data})
+
+
+def _and_notes(comment: str, notes: Iterable[str]) -> str:
+    return "; ".join([comment, *notes])
 
 
 def plan(
@@ -105,13 +135,36 @@ class _OfSnapshots(abc.ABC):
 
 
 class Snapshot(_OfSnapshots):
-    """Takes one. snapshot: its name; None: the guest's name and the time."""
+    """Takes one. snapshot: its name; None: the guest's name and the time. disk_only: True for an
+    external one, False for an internal one, None for what suits the guest. quiesce: the guest's
+    agent settles its file systems first."""
 
     def __init__(
-        self, fleet: Fleet, name: str, snapshot: str | None = None, host: str | None = None
+        self,
+        fleet: Fleet,
+        name: str,
+        snapshot: str | None = None,
+        host: str | None = None,
+        disk_only: bool | None = None,
+        quiesce: bool = False,
     ) -> None:
         super().__init__(fleet, name, host)
-        self.snapshot = snapshot
+        self.snapshot, self.disk_only, self.quiesce = snapshot, disk_only, quiesce
+
+    def _ask(self, host: str, *, test: bool) -> SnapshotTaken:
+        asked: dict[str, Any] = {"domain": self.name, "name": self.snapshot}
+        if self.disk_only is not None:
+            asked["disk_only"] = self.disk_only
+        if self.quiesce:
+            asked["quiesce"] = True
+        if test:
+            asked["test"] = True
+        found = self.fleet.one(host, "virt.snapshot", asked, long=not test)
+        return SnapshotTaken.from_answer(found, host)
+
+    def _notes(self, taken: SnapshotTaken) -> Iterator[str]:
+        yield f"while {self.name} has snapshots it cannot migrate live"
+        yield from taken.notes
 
     def _free(self, host: str, known: There) -> None:
         if self.snapshot and str(self.snapshot) in known:
@@ -121,16 +174,16 @@ class Snapshot(_OfSnapshots):
 
     def _planned(self, host: str, known: There) -> Checked:
         self._free(host, known)
-        comment = f"a snapshot of {self.name} on {host} would be taken"
+        notes = self._notes(self._ask(host, test=True))
+        comment = _and_notes(f"a snapshot of {self.name} on {host} would be taken", notes)
         return Checked(self.name, comment, {"snapshot": self.snapshot}, {"host": host})
 
     def _done(self, host: str, known: There) -> Result:
         self._free(host, known)
-        asked = {"domain": self.name, "name": self.snapshot}
-        found = self.fleet.one(host, "virt.snapshot", asked, long=True)
-        taken = SnapshotTaken.from_answer(found, host).name
-        comment = f"snapshot {taken} of {self.name} on {host} was taken"
-        return Result(self.name, comment, {"snapshot": taken}, {"host": host})
+        taken = self._ask(host, test=False)
+        comment = f"snapshot {taken.name} of {self.name} on {host} was taken"
+        comment = _and_notes(comment, self._notes(taken))
+        return Result(self.name, comment, {"snapshot": taken.name}, {"host": host})
 
 
 class Revert(_OfSnapshots):
@@ -162,19 +215,22 @@ class Revert(_OfSnapshots):
 
     def _planned(self, host: str, known: There) -> Checked:
         wanted, asked = self._asked(host, known)
-        plan(self.fleet, host, SnapshotReverted, asked)
+        found, _ = plan(self.fleet, host, SnapshotReverted, asked)
         comment = f"{self.name} on {host} would be put back to {wanted}"
+        comment = _and_notes(comment, found.notes)
         return Checked(self.name, comment, {"reverted": wanted}, {"host": host})
 
     def _done(self, host: str, known: There) -> Result:
         wanted, asked = self._asked(host, known)
         found = run(self.fleet, host, SnapshotReverted, asked)
-        comment = f"{self.name} on {host} was put back to {wanted}"
+        comment = _and_notes(f"{self.name} on {host} was put back to {wanted}", found.notes)
         return Result(self.name, comment, {"reverted": found.to_answer()}, {"host": host})
 
 
 class Delete(_OfSnapshots):
     """Deletes snapshots. wanted: their names; None: all. children: also those on top of them."""
+
+    verb = "virt.delete_snapshots"
 
     def __init__(
         self,
@@ -191,13 +247,20 @@ class Delete(_OfSnapshots):
         wanted = list(known) if self.wanted is None else self.wanted
         return {"name": self.name, "names": wanted, "children": self.children}
 
+    def _nothing(self, host: str) -> str:
+        return f"{self.name} on {host} has no snapshots: nothing to delete"
+
     def _planned(self, host: str, known: There) -> Checked:
+        if self.wanted is None and not known:
+            return Checked(self.name, self._nothing(host), {}, {"host": host}, nothing=True)
         found, _ = plan(self.fleet, host, SnapshotsDeleted, self._asked(known))
         gone = sorted(found.deleted)
         comment = f"{', '.join(gone)} of {self.name} on {host} would be deleted"
         return Checked(self.name, comment, {"deleted": gone}, {"host": host})
 
     def _done(self, host: str, known: There) -> Result:
+        if self.wanted is None and not known:
+            return Result(self.name, self._nothing(host), {}, {"host": host})
         found = run(self.fleet, host, SnapshotsDeleted, self._asked(known))
         gone = sorted(found.deleted)
         comment = f"{', '.join(gone)} of {self.name} on {host} deleted"

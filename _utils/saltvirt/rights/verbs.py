@@ -32,7 +32,8 @@ RULES = {
     "where": _rule(GUEST, "name"), "vm_info": _rule(GUEST, "name quiet"),
     "start": _GUEST, "shutdown": _rule(GUEST, "name test timeout"),
     "stop": _rule(GUEST, "name test timeout"), "force_off": _GUEST, "pause": _GUEST,
-    "resume": _GUEST, "reset": _GUEST, "snapshot": _rule(GUEST, "name snapshot test"),
+    "resume": _GUEST, "reset": _GUEST, "snapshots": _rule(GUEST, "name"),
+    "snapshot": _rule(GUEST, "name snapshot test disk_only quiesce"),
     "revert": _rule(GUEST, "name snapshot cleanup test"),
     "delete_snapshots": _rule(GUEST, "name names all children test"),
     "backup": _rule(GUEST, "name to whole test"),
@@ -64,7 +65,7 @@ RULES = {
 # who may do one of these to a guest sees that it is there
 SEEING = frozenset(verb for verb, rule in RULES.items() if rule.scope in (GUEST, LISTING))
 
-_READ = frozenset({"list", "query", "where", "vm_info", "watch"})
+_READ = frozenset({"list", "query", "where", "vm_info", "snapshots", "watch"})
 _USE = _READ | {
     "start", "shutdown", "stop", "force_off", "pause", "resume", "reset", "snapshot", "revert",
     "delete_snapshots", "backup", "display", "screenshot", "ticket", "console",

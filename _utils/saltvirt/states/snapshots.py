@@ -24,17 +24,25 @@ def taken(
     given = {"name": snapshot, "suffix": suffix, **how}
     given = {word: value for word, value in given.items() if value is not None}
     for word in ("disk_only", "quiesce"):
-        values.boolean(given.get(word, False), word)
+        if word in given:
+            given[word] = values.boolean(given[word], word)
 
     def act(guest: str) -> dict[str, Any] | None:
         wanted = "-".join(str(part) for part in (snapshot, suffix) if part) if snapshot else None
         if wanted and wanted in _names(host, guest):
             return None
         if host.test:
-            return {"snapshot": wanted or "-".join([guest, "DATE", "TIME", *_said(suffix)])}
-        return {"snapshot": host.call("snapshot", guest, **given)["name"]}
+            planned = host.call("snapshot", guest, **given, test=True)
+            shown = wanted or "-".join([guest, "DATE", "TIME", *_said(suffix)])
+            return {"snapshot": shown, **_notes(planned)}
+        done = host.call("snapshot", guest, **given)
+        return {"snapshot": done["name"], **_notes(done)}
 
     return each(host, name, act, "saved", "saved in a snapshot")
+
+
+def _notes(answer: dict[str, Any]) -> dict[str, Any]:
+    return {"notes": answer["notes"]} if answer.get("notes") else {}
 
 
 def _said(suffix: object) -> list[str]:
@@ -53,6 +61,6 @@ def reverted(host: StateHost, name: str, snapshot: object, cleanup: object) -> A
         if not _names(host, guest):
             raise NotFound(f"{guest} has no snapshots")
         done = host.call("revert_snapshot", guest, snapshot, cleanup, test=host.test)
-        return {"current": done["reverted"], "deleted": done["deleted"]}
+        return {"current": done["reverted"], "deleted": done["deleted"], **_notes(done)}
 
     return each(host, name, act, "reverted", "reverted")

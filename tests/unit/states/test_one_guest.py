@@ -172,10 +172,13 @@ def test_a_snapshot_is_taken_once_of_each_guest(test):
                   snapshot={"name": "before-1"})  # fmt: skip
     found = snapshots.taken(host, "web*", 1, "before", quiesce=None)
     assert found["changes"] == {"saved": [{"domain": "web2", "snapshot": "before-1"}]}
-    assert [name for name, *_ in host.calls if name == "snapshot"] == ["snapshot"] * (not test)
+    assert [name for name, *_ in host.calls if name == "snapshot"] == ["snapshot"]
     nameless = snapshots.taken(host, "web1", None)
     shown = "web1-DATE-TIME" if test else "before-1"
     assert nameless["changes"]["saved"] == [{"domain": "web1", "snapshot": shown}]
+    host = a_host(test, list_domains=["web1"], snapshot={"name": "before-1", "notes": ["external"]})
+    noted = snapshots.taken(host, "web1", None)
+    assert noted["changes"]["saved"][0]["notes"] == ["external"]
 
 
 def test_one_without_snapshots_goes_back_to_none_and_the_others_do():

@@ -9,16 +9,13 @@ from xml.etree import ElementTree
 from saltvirt import errors
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
-from saltvirt.host.domain import lookup, metadata
+from saltvirt.host.domain import lookup, metadata, snapshot_state
 from saltvirt.host.storage import files, usage
 
 # an older daemon or another driver refuses flags that it does not know
 _FLAGS_UNKNOWN = ("VIR_ERR_INVALID_ARG", "VIR_ERR_NO_SUPPORT", "VIR_ERR_OPERATION_UNSUPPORTED")
 
 NOT_PROVEN = "firmware variables in a file that is not proven to belong to"
-
-# where libvirt keeps the state of an emulated TPM, in a folder of the guest's UUID
-_TPM_STATE = "/var/lib/libvirt/swtpm"
 
 
 def _flags(*names: str) -> int:
@@ -85,7 +82,7 @@ def tpm(conn: libvirt.virConnect, dom: libvirt.virDomain) -> str | None:
     backends = [one for t in trees for one in t.iterfind("devices/tpm/backend[@type='emulator']")]
     if not backends:
         return None
-    own = f"{_TPM_STATE}/{dom.UUIDString()}"
+    own = f"{files.TPM_STATE}/{dom.UUIDString()}"
     sources = (one.find("source") for one in backends)
     places = {own if source is None else source.get("path", own) for source in sources}
     never_whole = any(metadata.of_tree(tree).creating for tree in trees)
@@ -123,11 +120,12 @@ def undefine(conn: libvirt.virConnect, dom: libvirt.virDomain, everything: bool 
     only with ``everything``: without, libvirt refuses while they are there. So does the state of
     its TPM, unless other hosts may have it; without ``everything`` that stays.
     """
-    name = dom.name()
+    name, uuid = dom.name(), dom.UUIDString()
     if dom.isActive():
         raise errors.OperationFailed(f"cannot undefine {name}: it runs; stop it first")
     with connection.translated(f"undefine {name}"), variables(conn, dom) as nvram:
         ask(dom, _attempts(everything, nvram, tpm(conn, dom)))
     if lookup.find(conn, name):
         raise errors.OperationFailed(f"cannot undefine {name}: libvirt still lists it")
+    snapshot_state.forget_all(uuid)
     return True

@@ -12,7 +12,7 @@ from saltvirt import errors
 from saltvirt.answers.migration import Recovered
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translated, unless_gone
-from saltvirt.host.domain import checkpoints, lookup, removal
+from saltvirt.host.domain import checkpoints, lookup, removal, snapshot_state
 from saltvirt.host.migration import confirm, departed, reservations, target_leftovers
 from saltvirt.host.migration.move_journal import Journal
 from saltvirt.migration import journal, outcome, transport
@@ -86,6 +86,7 @@ def undefine(dom: libvirt.virDomain) -> None:
     if confirm.find(conn, guest_uuid) is not None:
         checkpoints.tell(conn.defineXML(xml), known)
         raise errors.MigrationFailed(f"{name} was started on {conn.getHostname()} meanwhile")
+    snapshot_state.forget_all(guest_uuid)
 
 
 def _undefining(dom: libvirt.virDomain, tpm: str | None, *names: str) -> list[int]:

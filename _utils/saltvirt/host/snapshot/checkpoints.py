@@ -43,14 +43,8 @@ def remove(conn: libvirt.virConnect, domain: libvirt.virDomain) -> None:
     Raises InvalidInput while something else has one, or where one cannot be taken away while the
     guest runs.
     """
-    there = checkpoints.every(domain)
-    foreign = [one.getName() for one in there if not _is_ours(one.getName())]
-    if foreign:
-        raise errors.InvalidInput(
-            f"{domain.name()} has checkpoints of others, and goes back to no snapshot before they "
-            f"are deleted: {', '.join(foreign)}"
-        )
-    for checkpoint in there:
+    refuse_foreign(domain)
+    for checkpoint in checkpoints.every(domain):
         checkpoints.delete(domain, checkpoint)  # a bitmap that stays is looked for below
     for path in _disks(conn, domain):
         for name in bitmaps.of(path):
@@ -61,6 +55,23 @@ def remove(conn: libvirt.virConnect, domain: libvirt.virDomain) -> None:
                     f"snapshot{how}"
                 )
             bitmaps.remove(path, name)
+
+
+def refuse_foreign(domain: libvirt.virDomain) -> None:
+    """Raises InvalidInput while something else than our backups has a checkpoint of the guest."""
+    found = (one.getName() for one in checkpoints.every(domain))
+    foreign = [name for name in found if not _is_ours(name)]
+    if foreign:
+        raise errors.InvalidInput(
+            f"{domain.name()} has checkpoints of others, and goes back to no snapshot before they "
+            f"are deleted: {', '.join(foreign)}"
+        )
+
+
+def forget(domain: libvirt.virDomain) -> None:
+    """libvirt knows those of our backups no more: the next backup is a whole one. The guest is off,
+    and the files in which their bitmaps are begin anew, or are below one that does."""
+    checkpoints.forget(domain)
 
 
 def _is_ours(name: str) -> bool:

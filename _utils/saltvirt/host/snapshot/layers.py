@@ -148,6 +148,25 @@ def _point_at(conn: libvirt.virConnect, domain: libvirt.virDomain, wanted: Seque
     conn.defineXML(ElementTree.tostring(root, encoding="unicode"))
 
 
+def name_paths(
+    conn: libvirt.virConnect, domain: libvirt.virDomain, snapshot: libvirt.virDomainSnapshot
+) -> None:
+    """Names volumes by their paths in what a snapshot tells of the guest's disks: libvirt deletes
+    no external snapshot of a guest that was off, and had its disk by pool and volume."""
+    root = ElementTree.fromstring(snapshot.getXMLDesc(libvirt.VIR_DOMAIN_SNAPSHOT_XML_SECURE))
+    for disk in root.iterfind(".//devices/disk[@type='volume']"):
+        source = tree.child(disk, "source")
+        path = files.volume_path(conn, source.get("pool"), source.get("volume"))
+        if path:
+            kind, word = ("file", "file") if files.is_regular(path) else ("block", "dev")
+            disk.set("type", kind)
+            for name in ("pool", "volume", "mode"):
+                source.attrib.pop(name, None)
+            source.set(word, path)
+    flags = libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_REDEFINE | libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_CURRENT
+    domain.snapshotCreateXML(ElementTree.tostring(root, encoding="unicode"), flags)
+
+
 def _make_current(domain: libvirt.virDomain, snapshot: libvirt.virDomainSnapshot) -> None:
     text = snapshot.getXMLDesc(libvirt.VIR_DOMAIN_SNAPSHOT_XML_SECURE)
     flags = libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_REDEFINE | libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_CURRENT

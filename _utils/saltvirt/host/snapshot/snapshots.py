@@ -1,23 +1,28 @@
-"""Snapshots of a guest: internal (in its disks) and external (a new layer of files)."""
+"""Snapshots of a guest: taken, listed, deleted and reverted to, by the rules of
+``saltvirt.snapshot``."""
 
 from __future__ import annotations
 
 import datetime
 import os
 import stat
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
-from xml.etree import ElementTree
 
 from saltvirt import errors
+from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translate
-from saltvirt.host.domain import metadata
+from saltvirt.host.domain import metadata, snapshot_state
 from saltvirt.host.domain.lookup import lookup
-from saltvirt.host.snapshot import checkpoints, layers, needs
+from saltvirt.host.snapshot import checkpoints, layers, needs, read
 from saltvirt.host.storage import files
+from saltvirt.snapshot import rules
+from saltvirt.snapshot.tree import EXTERNAL, Snapshot, Tree
 from saltvirt.spec import values
-from saltvirt.xml.snapshot import Snapshot
+from saltvirt.units import human_bytes
+from saltvirt.xml import snapshot as xml
+from saltvirt.xml.domain import Domain
 
 if TYPE_CHECKING:
     from saltvirt.xml.metadata import GuestRecord
@@ -26,16 +31,14 @@ if TYPE_CHECKING:
 NONE = "N/A"
 # VIR_ERR_CONFIG_UNSUPPORTED and VIR_ERR_OPERATION_UNSUPPORTED
 _CANNOT = (67, 84)
-
-
-# a guest's snapshots by name, the newest first
-Snapshots = dict[str, "libvirt.virDomainSnapshot"]
+# the libvirt that goes back to external snapshots itself
+_GOES_BACK = 9_009_000
 
 
 class Described(TypedDict):
     """One snapshot; see ``virt.list_snapshots``."""
 
-    name: str | None
+    name: str
     created: str
     running: bool
     current: bool
@@ -47,24 +50,85 @@ class Described(TypedDict):
 
 @dataclass(frozen=True)
 class SnapshotRequest:
-    """A snapshot to make. name: None for the guest's name with the time."""
+    """A snapshot to take. name: None for the guest's name with the time. disk_only: True for an
+    external one, False for an internal one, None for what suits the guest. images_dir: the folder
+    for layers on top of what is no file."""
 
     name: str | None = None
     suffix: str | None = None
     description: str | None = None
-    disk_only: bool = False
+    disk_only: bool | None = None
     quiesce: bool = False
+    images_dir: str | None = None
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A snapshot, taken or planned. notes: sentences about what is particular about it."""
+
+    name: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Reverted:
+    """What going back to a snapshot did or would do. deleted: names of the snapshots that go after
+    it. notes: sentences about what else is different from the day of the snapshot, or lost."""
+
+    name: str
+    deleted: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 def listing(conn: libvirt.virConnect, name: str | None = None) -> dict[str, Any]:
     """Snapshots by guest name; of one guest, or of all: see ``virt.list_snapshots``."""
     if name is not None:
-        return {str(name): _described(lookup(conn, name))}
-    return {domain.name(): _described_or_error(domain) for domain in conn.listAllDomains()}
+        return {str(name): _described(conn, lookup(conn, name))}
+    return {domain.name(): _described_or_error(conn, domain) for domain in conn.listAllDomains()}
 
 
-def create(conn: libvirt.virConnect, guest: str, wanted: SnapshotRequest) -> str:
-    """Makes the snapshot and returns its name."""
+@dataclass(frozen=True)
+class _Plan:
+    """A snapshot that may be taken."""
+
+    domain: libvirt.virDomain
+    guest: rules.Guest
+    choice: rules.Choice
+    name: str
+    disks: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+
+
+def create(conn: libvirt.virConnect, guest: str, wanted: SnapshotRequest) -> Taken:
+    """Takes the snapshot."""
+    plan = _plan(conn, guest, wanted)
+    description = str(wanted.description) if wanted.description else None
+    document = xml.Snapshot(name=plan.name, description=description)
+    for target, path in plan.disks:
+        document.disks.append(
+            xml.SnapshotDisk(
+                name=target, snapshot=EXTERNAL, type="file", driver_type="qcow2", file=path
+            )
+        )
+    with checkpoints.aside(plan.domain):
+        made = plan.domain.snapshotCreateXML(document.tostring(), _flags(plan.choice, wanted))
+    if plan.choice.external and any(disk.kind == "volume" for disk in plan.guest.disks):
+        layers.name_paths(conn, plan.domain, made)
+    notes = plan.notes
+    try:
+        snapshot_state.save(conn, plan.domain, read.snapshot(conn, made))
+    except errors.OperationFailed as exc:
+        notes = (*notes, f"its firmware variables and TPM state are not saved: {exc.text}")
+    return Taken(made.getName(), notes)
+
+
+def plan_create(conn: libvirt.virConnect, guest: str, wanted: SnapshotRequest) -> Taken:
+    """What :func:`create` would do. Changes nothing."""
+    plan = _plan(conn, guest, wanted)
+    return Taken(plan.name, plan.notes)
+
+
+def _plan(conn: libvirt.virConnect, guest: str, wanted: SnapshotRequest) -> _Plan:
     for what in ("name", "suffix", "description"):
         if getattr(wanted, what):
             values.text(getattr(wanted, what), what)
@@ -72,14 +136,102 @@ def create(conn: libvirt.virConnect, guest: str, wanted: SnapshotRequest) -> str
         raise errors.InvalidInput(
             f"a snapshot of {guest} cannot be called {wanted.name} like the guest itself"
         )
-    if wanted.quiesce and not wanted.disk_only:
-        raise errors.InvalidInput("quiesce is for snapshots with disk_only=True")
-    domain = lookup(conn, guest)
-    description = str(wanted.description) if wanted.description else None
-    document = Snapshot(name=_name(guest, wanted), description=description)
-    with checkpoints.aside(domain):
-        made = domain.snapshotCreateXML(document.tostring(), _flags(wanted))
-    return made.getName()
+    domain, name = lookup(conn, guest), _name(guest, wanted)
+    if "/" in name:
+        raise errors.InvalidInput(f"a snapshot cannot be called {name}: its name has a slash")
+    tree, about = read.tree(conn, domain), read.guest(conn, domain)
+    if name in tree:
+        raise errors.AlreadyExists(f"a snapshot {name} of {guest} already exists")
+    choice = rules.choose(about, tree, wanted.disk_only, wanted.quiesce)
+    disks = tuple(_layers(about, name, wanted.images_dir)) if choice.external else ()
+    notes = [*_kind_notes(about, choice), *_room_notes(conn, domain, about, choice, disks)]
+    return _Plan(
+        domain, about, choice, name, disks, (*notes, *snapshot_state.unsaved(conn, domain))
+    )
+
+
+def _kind_notes(guest: rules.Guest, choice: rules.Choice) -> Iterator[str]:
+    if choice.why:
+        yield f"it is external, as {choice.why}"
+    if choice.why and guest.running:
+        yield f"the memory is not in it: going back to it leaves {guest.name} shut off"
+
+
+def _layers(guest: rules.Guest, name: str, images_dir: str | None) -> Iterator[tuple[str, str]]:
+    """(target, path) of each layer for which libvirt finds no name: of a disk that is no plain
+    file in the definition, or whose layer would have the name of another disk's."""
+    named: set[str] = set()
+    for disk in guest.disks:
+        path = _layer_path(guest.name, disk, name, images_dir)
+        if path in named:
+            path = f"{disk.path}.{name}"
+        elif disk.kind == "file":
+            named.add(path)
+            continue
+        named.add(path)
+        if os.path.lexists(path):
+            raise errors.AlreadyExists(f"{path} for the snapshot {name} already exists")
+        yield disk.target, path
+
+
+def _layer_path(guest: str, disk: rules.GuestDisk, name: str, images_dir: str | None) -> str:
+    """Beside the disk's file, by the name that libvirt gives it; of what is no file in the folder
+    of images."""
+    if disk.path and (disk.regular or disk.kind == "file"):
+        return f"{os.path.splitext(disk.path)[0]}.{name}"
+    if not images_dir:
+        raise errors.InvalidInput(
+            f"disk {disk.target} of {guest} is no file, and virt:images names no folder for what "
+            "is written after the snapshot"
+        )
+    return os.path.join(images_dir, f"{guest}_{disk.target}.{name}")
+
+
+def _room_notes(
+    conn: libvirt.virConnect,
+    domain: libvirt.virDomain,
+    guest: rules.Guest,
+    choice: rules.Choice,
+    layered: tuple[tuple[str, str], ...],
+) -> Iterator[str]:
+    """What its layers may grow to, where there is less room. Raises Refused when there is not even
+    the room that it needs at once."""
+    if not connection.is_local(conn):
+        return
+    for path, needed in rules.room(guest, choice).items():
+        rules.refuse_without_room(guest.name, path, needed, _free(path))
+    if not choice.external:
+        return
+    elsewhere = dict(layered)
+    grow: dict[str, int] = {}
+    for disk in guest.disks:
+        place = elsewhere.get(disk.target) or disk.path
+        if place:
+            folder = os.path.dirname(files.real(place))
+            grow[folder] = grow.get(folder, 0) + _capacity(conn, domain, disk)
+    for folder, most in grow.items():
+        if _free(folder) < most:
+            yield (
+                f"what is written from now on may grow to {human_bytes(most)}, and {folder} has "
+                f"{human_bytes(_free(folder))} free"
+            )
+
+
+def _capacity(conn: libvirt.virConnect, domain: libvirt.virDomain, disk: rules.GuestDisk) -> int:
+    """What a disk may grow to. Of a guest that is off libvirt does not look into pools."""
+    if disk.kind == "volume" and disk.path:
+        return int(conn.storageVolLookupByPath(disk.path).info()[1])
+    return int(domain.blockInfo(disk.target)[0])
+
+
+def _free(path: str) -> int:
+    """The bytes that are free on the file system of a path."""
+    folder = path if os.path.isdir(path) else os.path.dirname(path)
+    try:
+        found = os.statvfs(folder)
+    except OSError as exc:
+        raise errors.OperationFailed(f"{folder}: {exc.strerror}") from exc
+    return found.f_bavail * found.f_frsize
 
 
 def delete(
@@ -95,15 +247,17 @@ def delete(
     names: each must exist, or nothing is deleted. everything: all that there are.
     children: with all that were made on top of them. unused: see needs.refuse.
     """
-    domain, there, doomed = _doomed(conn, guest, names, everything, children)
-    needs.refuse(conn, domain, _merged(conn, domain, there, doomed), unused)
-    _let_write(conn, domain)
+    domain, tree, order = _doomed(conn, guest, names, everything, children)
+    there = _by_name(domain)
+    needs.refuse(conn, domain, _merged(conn, domain, there, order), unused)
+    if order:
+        _let_write(conn, domain)
     deleted = {}
-    for name in (name for name in there if name in doomed):
-        description = describe(there[name])
+    for name in order:
         there[name].delete(0)
-        deleted[name] = description
-    return {"available": {guest: _described(domain)}, "deleted": deleted}
+        snapshot_state.forget(domain.UUIDString(), [tree[name]])
+        deleted[name] = describe(tree[name])
+    return {"available": {guest: _described(conn, domain)}, "deleted": deleted}
 
 
 def plan_delete(
@@ -114,27 +268,35 @@ def plan_delete(
     children: bool = False,
 ) -> tuple[dict[str, Described], needs.Stake]:
     """(what it would delete, the snapshot_needs.Stake). Changes nothing."""
-    domain, there, doomed = _doomed(conn, guest, names, everything, children)
-    found = {name: describe(there[name]) for name in there if name in doomed}
-    return found, _merged(conn, domain, there, doomed)
+    domain, tree, order = _doomed(conn, guest, names, everything, children)
+    found = {name: describe(tree[name]) for name in order}
+    return found, _merged(conn, domain, _by_name(domain), order)
 
 
 def _doomed(
     conn: libvirt.virConnect, guest: str, names: Collection[str], everything: bool, children: bool
-) -> tuple[libvirt.virDomain, Snapshots, Collection[str]]:
-    """(the domain, its snapshots by name with the newest first, the names of those that go)."""
+) -> tuple[libvirt.virDomain, Tree, list[str]]:
+    """(the domain, its snapshots, the names of those that go, in the order to delete them)."""
     domain = lookup(conn, guest)
     if not names and not everything:
         raise errors.InvalidInput(
             f"name the snapshots of {guest} to delete, or all=True for every one"
         )
-    there = {snapshot.getName(): snapshot for snapshot in _newest_first(domain)}
-    doomed = list(there) if everything else _known(guest, names, there)
-    return domain, there, _with_children(doomed, there) if children else doomed
+    tree = read.tree(conn, domain)
+    doomed = {*(tree.newest_first() if everything else rules.known(guest, names, tree))}
+    doomed = tree.with_children(doomed) if children else doomed
+    return domain, tree, rules.deletion_order(read.guest(conn, domain), tree, doomed)
+
+
+def _by_name(domain: libvirt.virDomain) -> dict[str, libvirt.virDomainSnapshot]:
+    return {one.getName(): one for one in read.oldest_first(domain)}
 
 
 def _merged(
-    conn: libvirt.virConnect, domain: libvirt.virDomain, there: Snapshots, doomed: Collection[str]
+    conn: libvirt.virConnect,
+    domain: libvirt.virDomain,
+    there: dict[str, libvirt.virDomainSnapshot],
+    doomed: Collection[str],
 ) -> needs.Stake:
     changed = needs.merged(there[name] for name in doomed)
     return needs.of(conn, domain, changed, "virt.delete_snapshots")
@@ -156,68 +318,86 @@ def revert(
     name: str | None = None,
     cleanup: bool = False,
     unused: Collection[str] = (),
-) -> tuple[str, list[str]]:
-    """Puts the guest back. Returns the snapshot's name and the names deleted after it.
+) -> Reverted:
+    """Puts the guest back.
 
     name: None for the one before the current snapshot.
     cleanup: delete every snapshot that is newer or was made on top of it.
     unused: see needs.refuse.
     """
-    domain, there, name, newer = _wanted(conn, guest, name, cleanup)
-    needs.refuse(conn, domain, _put_back(conn, domain, there, name, newer), unused)
+    domain, tree, plan = _wanted(conn, guest, name, cleanup)
+    there, target = _by_name(domain), tree[plan.name]
+    needs.refuse(conn, domain, _put_back(conn, domain, there, tree, plan), unused)
+    notes = _revert_notes(conn, domain, tree, target)
     before = metadata.of_domain(domain)
-    if describe(there[name])["external"]:
-        left = _revert_layers(conn, domain, (name, there), newer, unused)
+    left = list(plan.deleted)
+    if target.external:
+        left = _revert_layers(conn, domain, (target, there), tree, left, unused)
     else:
         checkpoints.remove(conn, domain)
-        domain.revertToSnapshot(there[name], 0)
-        left = newer
-    _keep_marks(domain, before)
-    for doomed in left:
-        there[doomed].delete(0)
-    return name, newer
+        domain.revertToSnapshot(there[plan.name], 0)
+    _keep_record(domain, before)
+    snapshot_state.restore(conn, domain, target)
+    _drop(conn, domain, [tree[one] for one in left], unused)
+    snapshot_state.forget(domain.UUIDString(), [tree[one] for one in plan.deleted])
+    return Reverted(plan.name, plan.deleted, tuple(notes))
 
 
 def plan_revert(
     conn: libvirt.virConnect, guest: str, name: str | None = None, cleanup: bool = False
-) -> tuple[str, list[str], needs.Stake]:
-    """(the snapshot's name, the names deleted after it, the snapshot_needs.Stake). Changes
-    nothing."""
-    domain, there, name, newer = _wanted(conn, guest, name, cleanup)
-    return name, newer, _put_back(conn, domain, there, name, newer)
+) -> tuple[Reverted, needs.Stake]:
+    """(what it would do, the needs.Stake). Changes nothing."""
+    domain, tree, plan = _wanted(conn, guest, name, cleanup)
+    target = tree[plan.name]
+    checkpoints.refuse_foreign(domain)
+    notes = tuple(_revert_notes(conn, domain, tree, target))
+    stake = _put_back(conn, domain, _by_name(domain), tree, plan)
+    return Reverted(plan.name, plan.deleted, notes), stake
 
 
 def _put_back(
     conn: libvirt.virConnect,
     domain: libvirt.virDomain,
-    there: Snapshots,
-    name: str,
-    newer: list[str],
+    there: dict[str, libvirt.virDomainSnapshot],
+    tree: Tree,
+    plan: rules.RevertPlan,
 ) -> needs.Stake:
-    """What is changed: the layers that begin anew or go, and where newer ones are merged."""
-    changed = needs.merged(there[one] for one in newer)
-    if describe(there[name])["external"]:
-        gone = [there[one] for one in (name, *_above(name, there))]
-        changed |= needs.layers(gone) | needs.in_use(domain, there[name])
+    """What is changed: the layers that begin anew or go, and what is next below those."""
+    changed = needs.merged(there[one] for one in plan.deleted)
+    if tree[plan.name].external:
+        gone = [there[one] for one in (plan.name, *tree.descendants(plan.name))]
+        changed |= needs.layers(gone) | needs.in_use(domain, there[plan.name])
     return needs.of(conn, domain, changed, "virt.revert")
 
 
 def _wanted(
     conn: libvirt.virConnect, guest: str, name: str | None, cleanup: bool
-) -> tuple[libvirt.virDomain, Snapshots, str, list[str]]:
-    """(the domain, its snapshots by name, the one to go back to, the names that are deleted)."""
+) -> tuple[libvirt.virDomain, Tree, rules.RevertPlan]:
     domain = lookup(conn, guest)
-    there = {snapshot.getName(): snapshot for snapshot in _newest_first(domain)}
-    if not there:
-        raise errors.NotFound(f"{guest} has no snapshots")
-    name = _known(guest, [name], there)[0] if name else _previous(guest, there)
-    newer = _newer(name, there) if cleanup else []
-    if describe(there[name])["external"]:
-        _nothing_above(name, there, newer)
-    return domain, there, name, newer
+    tree = read.tree(conn, domain)
+    return domain, tree, rules.revert(guest, tree, str(name) if name else None, cleanup)
 
 
-def _keep_marks(domain: libvirt.virDomain, before: GuestRecord) -> None:
+def _revert_notes(
+    conn: libvirt.virConnect, domain: libvirt.virDomain, tree: Tree, target: Snapshot
+) -> list[str]:
+    """What is not as it was on the day of the snapshot, or goes with what came later."""
+    notes = snapshot_state.not_restored(domain, target)
+    if target.external and conn.getLibVersion() < _GOES_BACK:
+        return notes  # its layers begin anew, and the definition stays
+    known = {disk.target for disk in target.disks}
+    layered = set[str]().union(*(one.layers for one in tree))
+    root = files.trees(domain)[-1]
+    for disk in Domain(root).disks:
+        place = disk.source and (disk.source.file or disk.source.dev or disk.source.volume)
+        if known and disk.target not in known and place and place not in layered:
+            notes.append(
+                f"{disk.target} came after {target.name} and is detached: {place} stays where it is"
+            )
+    return notes
+
+
+def _keep_record(domain: libvirt.virDomain, before: GuestRecord) -> None:
     """See metadata.reverted."""
     now = metadata.of_domain(domain)
     if not (now and before):
@@ -227,68 +407,75 @@ def _keep_marks(domain: libvirt.virDomain, before: GuestRecord) -> None:
         metadata.write(domain, record)
 
 
-def _nothing_above(name: str, there: Snapshots, newer: list[str]) -> None:
-    """Raises InvalidInput when going back would lose snapshots that are to stay."""
-    above = _above(name, there)
-    if set(above) - set(newer):
-        raise errors.InvalidInput(
-            f"{', '.join(above)} would be lost: made on top of {name}; cleanup=True deletes them"
-        )
-
-
-def _above(name: str, there: Snapshots) -> list[str]:
-    return [key for key in there if key in set(_descendants(name, there))]
+def _drop(
+    conn: libvirt.virConnect,
+    domain: libvirt.virDomain,
+    doomed: Collection[Snapshot],
+    unused: Collection[str],
+) -> None:
+    """Deletes snapshots on which the guest does not stand after it was reverted: nothing is merged
+    into the files that it has now."""
+    there = _by_name(domain)
+    now = {disk.place for disk in read.guest(conn, domain).disks}
+    for one in doomed:
+        flags = 0
+        if now and (one.external or not one.inside <= now):
+            flags = libvirt.VIR_DOMAIN_SNAPSHOT_DELETE_METADATA_ONLY
+            layers.remove(conn, one.layers - now, unused, domain.UUIDString())
+        there[one.name].delete(flags)
 
 
 def _revert_layers(
     conn: libvirt.virConnect,
     domain: libvirt.virDomain,
-    named: tuple[str, Snapshots],
+    to: tuple[Snapshot, dict[str, libvirt.virDomainSnapshot]],
+    tree: Tree,
     newer: list[str],
     unused: Collection[str],
 ) -> list[str]:
-    """Goes back to an external snapshot; the names that are still to be deleted."""
-    name, there = named
-    above = _above(name, there)
+    """Goes back to an external snapshot; the names that are still to be deleted. to: it, and all
+    of libvirt's by name."""
+    target, there = to
+    checkpoints.refuse_foreign(domain)
+    if target.of_layers_alone:
+        # it is off afterwards; and what its backups know is of what was written since
+        if domain.isActive():
+            domain.destroy()
+        checkpoints.forget(domain)
     try:
-        domain.revertToSnapshot(there[name], 0)
+        domain.revertToSnapshot(there[target.name], 0)
         return newer
     except libvirt.libvirtError as exc:
         if exc.get_error_code() not in _CANNOT:
             raise
-    layers.revert(conn, domain, there[name], [there[key] for key in above], unused)
-    return [key for key in newer if key not in above]
+    above = [name for name in tree.newest_first() if name in tree.descendants(target.name)]
+    layers.revert(conn, domain, there[target.name], [there[name] for name in above], unused)
+    return [name for name in newer if name not in above]
 
 
-def describe(snapshot: libvirt.virDomainSnapshot) -> Described:
+def describe(one: Snapshot) -> Described:
     """One snapshot as plain data: see ``virt.list_snapshots``."""
-    root = ElementTree.fromstring(snapshot.getXMLDesc(0))
-    created = datetime.datetime.fromtimestamp(_created(root))
-    parts = [root.find("memory"), *root.findall("disks/disk")]
     return {
-        "name": root.findtext("name"),
-        "created": created.isoformat(" "),
-        "running": root.findtext("state") == "running",
-        "current": snapshot.isCurrent() == 1,
-        "state": root.findtext("state"),
-        "parent": root.findtext("parent/name"),
-        "description": root.findtext("description"),
-        "external": any(p is not None and p.get("snapshot") == "external" for p in parts),
+        "name": one.name,
+        "created": datetime.datetime.fromtimestamp(one.created).isoformat(" "),
+        "running": one.state == "running",
+        "current": one.current,
+        "state": one.state,
+        "parent": one.parent,
+        "description": one.description,
+        "external": one.external,
     }
 
 
-def _created(root: ElementTree.Element) -> int:
-    """When a snapshot was made, in seconds since 1970: no clock is put back in it."""
-    return int(root.findtext("creationTime", "0"))
+def _described(conn: libvirt.virConnect, domain: libvirt.virDomain) -> list[Described] | str:
+    return [describe(one) for one in read.tree(conn, domain)] or NONE
 
 
-def _described(domain: libvirt.virDomain) -> list[Described] | str:
-    return [describe(snapshot) for snapshot in _oldest_first(domain)] or NONE
-
-
-def _described_or_error(domain: libvirt.virDomain) -> list[Described] | str | dict[str, str]:
+def _described_or_error(
+    conn: libvirt.virConnect, domain: libvirt.virDomain
+) -> list[Described] | str | dict[str, str]:
     try:
-        return _described(domain)
+        return _described(conn, domain)
     except libvirt.libvirtError as exc:
         return {"error": str(translate(exc))}
 
@@ -298,59 +485,11 @@ def _name(guest: str, wanted: SnapshotRequest) -> str:
     return f"{name}-{wanted.suffix}" if wanted.suffix else name
 
 
-def _flags(wanted: SnapshotRequest) -> int:
+def _flags(choice: rules.Choice, wanted: SnapshotRequest) -> int:
     flags = 0
-    if wanted.disk_only:
+    if choice.external:
         flags |= libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_DISK_ONLY
         flags |= libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_ATOMIC
     if wanted.quiesce:
         flags |= libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_QUIESCE
     return flags
-
-
-def _oldest_first(domain: libvirt.virDomain) -> list[libvirt.virDomainSnapshot]:
-    """Every snapshot, each after the one that it was made on top of."""
-    return domain.listAllSnapshots(libvirt.VIR_DOMAIN_SNAPSHOT_LIST_TOPOLOGICAL)
-
-
-def _newest_first(domain: libvirt.virDomain) -> Iterator[libvirt.virDomainSnapshot]:
-    return reversed(_oldest_first(domain))
-
-
-def _known(guest: str, names: Iterable[str], there: Snapshots) -> list[str]:
-    missing = [str(name) for name in names if str(name) not in there]
-    if missing:
-        raise errors.NotFound(
-            f"{guest} has no snapshot {', '.join(missing)}; it has {', '.join(there) or 'none'}"
-        )
-    return [str(name) for name in names]
-
-
-def _descendants(name: str, there: Snapshots) -> list[str]:
-    return [child.getName() for child in there[name].listAllChildren(
-        libvirt.VIR_DOMAIN_SNAPSHOT_LIST_DESCENDANTS
-    )]  # fmt: skip
-
-
-def _with_children(names: Iterable[str], there: Snapshots) -> set[str]:
-    return {*names, *(child for name in names for child in _descendants(name, there))}
-
-
-def _newer(name: str, there: Snapshots) -> list[str]:
-    """Names made after this one, or on top of it, in the order to delete them."""
-    created = {
-        key: _created(ElementTree.fromstring(snapshot.getXMLDesc(0)))
-        for key, snapshot in there.items()
-    }
-    above = set(_descendants(name, there))
-    return [key for key in there if key in above or created[key] > created[name]]
-
-
-def _previous(guest: str, there: Snapshots) -> str:
-    current = next((key for key, snapshot in there.items() if snapshot.isCurrent()), None)
-    parent = describe(there[current])["parent"] if current else None
-    if parent is None:
-        raise errors.NotFound(
-            f"{guest} has no snapshot before the current one; name one of: {', '.join(there)}"
-        )
-    return parent

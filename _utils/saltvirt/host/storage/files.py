@@ -15,6 +15,8 @@ from saltvirt.images import chain
 
 # where libvirt keeps the variables of a firmware for which a definition names no file
 _VARIABLES = "/var/lib/libvirt/qemu/nvram"
+# where it keeps the state of an emulated TPM, in a folder of the guest's UUID
+TPM_STATE = "/var/lib/libvirt/swtpm"
 
 
 def real(path: str) -> str:

@@ -177,24 +177,31 @@ function snapshots(place, guest, said) {
     fill(list, h("li", { class: "none" }, "…"));
     let answer;
     try {
-      answer = verdict(await call("delete_snapshots", { all: true, test: true }, [guest().name]), guest().name);
+      answer = verdict(await call("snapshots", { name: guest().name }), guest().name);
     } catch (exc) {
       answer = { result: false, comment: exc.message };
     }
-    const names = snapshot_names(answer);
-    fill(list, names.length ? names.map((one) => h("li", null, h("span", null, one),
-      button("Revert…", () => back(one)), button("Delete…", () => remove(one), "danger")))
+    const known = snapshots_in(answer);
+    fill(list, known.length ? known.map((one) => h("li", null, h("span", null, one.name),
+      h("small", null, snapshot_words(one)),
+      button("Revert…", () => back(one.name)), button("Delete…", () => remove(one.name), "danger")))
       : h("li", { class: "none" }, answer.result === false ? answer.comment : "none"));
   }
 
   fill(place, h("div", { class: "actions" }, name, button("Take snapshot", take), button("Show", show)), list);
 }
 
-/** The names in what virt.delete_snapshots would delete. */
-export function snapshot_names(answer) {
-  const changes = (answer && answer.changes) || {};
-  const list = changes.deleted || changes.snapshots || [];
-  return Array.isArray(list) ? list.map(String) : Object.keys(list);
+/** The snapshots in what virt.snapshots answers. */
+export function snapshots_in(answer) {
+  const list = answer && answer.snapshots;
+  return Array.isArray(list) ? list.filter((one) => one && typeof one === "object") : [];
+}
+
+/** When a snapshot was taken, its kind, and what it is on top of. */
+export function snapshot_words(one) {
+  const words = [one.created, one.external ? "external" : "internal", one.parent ? `on top of ${one.parent}` : "",
+    one.current ? "current" : ""];
+  return words.filter(Boolean).map(String).join(", ");
 }
 
 /** The card of a host. on_guest: to open a guest's card. */

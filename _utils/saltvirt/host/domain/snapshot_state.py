@@ -1,0 +1,200 @@
+"""What libvirt keeps in no snapshot of a guest: its firmware variables, and the state of its TPM.
+
+They are copied into a folder for each snapshot, which only root can read: TPM state holds keys.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import urllib.parse
+from collections.abc import Collection, Iterator
+from xml.etree import ElementTree
+
+from saltvirt import errors, places
+from saltvirt.host import connection, own_files
+from saltvirt.host.connection import libvirt
+from saltvirt.host.storage import files
+from saltvirt.snapshot.tree import Snapshot
+
+FOLDER = f"{places.STATE}/snapshots"
+_VARIABLES, _TPM = "variables", "tpm"
+# swtpm's own, of no use to the next one
+_LOCK = ".lock"
+_TRIES = 5
+
+
+def unsaved(conn: libvirt.virConnect, domain: libvirt.virDomain) -> list[str]:
+    """Sentences about what of the guest can be saved with no snapshot."""
+    root = _definition(domain)
+    found, path = [], files.variables_of(root)
+    if path is not None and not _is_own(conn, path, domain.name()):
+        found.append(
+            f"its firmware variables in {path or 'no file'} are not saved with it, as that is not "
+            f"proven to be the file of {domain.name()}"
+        )
+    state = _tpm(root, domain.UUIDString())
+    if state is not None and not (connection.is_local(conn) and state):
+        found.append("the state of its TPM is not saved with it")
+    return found
+
+
+def save(conn: libvirt.virConnect, domain: libvirt.virDomain, snapshot: Snapshot) -> None:
+    """Copies firmware variables and TPM state for a snapshot that has just been taken, and removes
+    what was saved for snapshots that are gone."""
+    root, uuid = _definition(domain), domain.UUIDString()
+    variables, tpm = files.variables_of(root), _tpm(root, uuid)
+    own = variables is not None and _is_own(conn, variables, domain.name())
+    if not connection.is_local(conn) or not (own or tpm):
+        return
+    target = _folder(uuid, snapshot)
+    part = f"{target}.part"
+    with own_files.permitted(), _words("save the firmware variables and the TPM state"):
+        shutil.rmtree(part, ignore_errors=True)
+        for folder in (FOLDER, os.path.dirname(part), part):  # with the mode of each
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+        if own and variables and os.path.exists(variables):
+            _copy_steady(variables, f"{part}/{_VARIABLES}")
+        if tpm and os.path.isdir(tpm):
+            for path in _files(tpm):
+                _copy_steady(f"{tpm}/{path}", f"{part}/{_TPM}/{path}")
+        shutil.rmtree(target, ignore_errors=True)
+        os.rename(part, target)
+
+
+def is_saved(uuid: str, snapshot: Snapshot) -> bool:
+    """Whether this host has what was saved for the snapshot."""
+    return os.path.isdir(_folder(uuid, snapshot))
+
+
+def not_restored(domain: libvirt.virDomain, snapshot: Snapshot) -> list[str]:
+    """Sentences about what going back to the snapshot leaves as it is."""
+    if snapshot.memory != "no" or is_saved(domain.UUIDString(), snapshot):
+        return []
+    what = [
+        *(["firmware variables"] if snapshot.variables else []),
+        *(["TPM state"] if snapshot.tpm else []),
+    ]
+    if not what:
+        return []
+    return [f"the {' and the '.join(what)} stay as they are now: {snapshot.name} has none saved"]
+
+
+def restore(conn: libvirt.virConnect, domain: libvirt.virDomain, snapshot: Snapshot) -> None:
+    """Puts back what was saved for a snapshot to which the guest, which is off, was reverted."""
+    root, uuid = _definition(domain), domain.UUIDString()
+    saved = _folder(uuid, snapshot)
+    if domain.isActive() or not os.path.isdir(saved):
+        return
+    path, state = files.variables_of(root), _tpm(root, uuid)
+    with own_files.permitted(), _words("put back the firmware variables and the TPM state"):
+        if path and _is_own(conn, path, domain.name()):
+            _put_back(f"{saved}/{_VARIABLES}", path)
+        if state and os.path.isdir(f"{saved}/{_TPM}"):
+            kept = _files(f"{saved}/{_TPM}")
+            for name in kept:
+                _put_back(f"{saved}/{_TPM}/{name}", f"{state}/{name}")
+            for name in set(_files(state)) - set(kept):
+                os.unlink(f"{state}/{name}")
+
+
+def forget(uuid: str, snapshots: Collection[Snapshot]) -> None:
+    """Removes what was saved for snapshots that are gone."""
+    for one in snapshots:
+        shutil.rmtree(_folder(uuid, one), ignore_errors=True)
+    with contextlib.suppress(OSError):  # others have something saved
+        os.rmdir(os.path.join(FOLDER, uuid))
+
+
+def forget_all(uuid: str) -> None:
+    """Removes what was saved for the snapshots of a guest that is gone."""
+    shutil.rmtree(os.path.join(FOLDER, uuid), ignore_errors=True)
+
+
+def _folder(uuid: str, snapshot: Snapshot) -> str:
+    """Another snapshot of that name was taken at another time."""
+    name = urllib.parse.quote(snapshot.name, safe="")
+    return os.path.join(FOLDER, uuid, f"{name}@{snapshot.created}")
+
+
+def _definition(domain: libvirt.virDomain) -> ElementTree.Element:
+    return ElementTree.fromstring(domain.XMLDesc(0))
+
+
+def _is_own(conn: libvirt.virConnect, path: str, guest: str) -> bool:
+    return connection.is_local(conn) and files.are_own_variables(path, guest)
+
+
+def _tpm(root: ElementTree.Element, uuid: str) -> str | None:
+    """The folder of the guest's TPM state; "" where the definition names another place for it; None
+    without an emulated TPM."""
+    backend = root.find("devices/tpm/backend[@type='emulator']")
+    if backend is None:
+        return None
+    return "" if backend.find("source") is not None else f"{files.TPM_STATE}/{uuid}"
+
+
+def _files(folder: str) -> list[str]:
+    """The plain files below a folder, by their path in it."""
+    found = []
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(parent, name)
+            if name != _LOCK and stat.S_ISREG(os.lstat(path).st_mode):
+                found.append(os.path.relpath(path, folder))
+    return found
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _copy_steady(path: str, target: str) -> None:
+    """Copies a file to which a running guest may be writing: what two readings have alike."""
+    before, data = None, _read(path)
+    for _ in range(_TRIES):
+        if data == before:
+            break
+        before, data = data, _read(path)
+    else:
+        raise OSError(0, "the guest keeps writing to it", path)
+    os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+    with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    _like(target, os.stat(path))
+
+
+def _like(path: str, model: os.stat_result) -> None:
+    os.chown(path, model.st_uid, model.st_gid)
+    os.chmod(path, stat.S_IMODE(model.st_mode))
+
+
+def _put_back(saved: str, path: str) -> None:
+    """Puts a file back. One that was not there is removed: libvirt makes it from its template."""
+    if not os.path.exists(saved):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        return
+    part = f"{path}.part"
+    os.makedirs(os.path.dirname(path), mode=0o711, exist_ok=True)
+    shutil.copyfile(saved, part)
+    _like(part, os.stat(saved))
+    with open(part, "rb") as file:
+        os.fsync(file.fileno())
+    os.rename(part, path)
+
+
+@contextlib.contextmanager
+def _words(what: str) -> Iterator[None]:
+    """For the block: an OSError is an OperationFailed, in one line."""
+    try:
+        yield
+    except PermissionError:
+        raise
+    except OSError as exc:
+        raise errors.OperationFailed(f"cannot {what}: {exc.filename}: {exc.strerror}") from exc

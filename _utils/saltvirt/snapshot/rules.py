@@ -1,0 +1,262 @@
+"""What may be done with a guest's snapshots: facts in, decision out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from saltvirt import errors
+from saltvirt.snapshot.tree import EXTERNAL, INTERNAL, Snapshot, Tree
+from saltvirt.units import human_bytes
+
+# what an empty layer takes, with room for its first clusters
+_LAYER_BYTES = 1024**2
+# what is in the file beside the guest's memory: the state of its devices
+_DEVICES_BYTES = 64 * 1024**2
+
+
+@dataclass(frozen=True)
+class GuestDisk:
+    """A disk that a guest may write to. target: e.g. ``vda``. kind: libvirt's type of it (``file``,
+    ``block``, ``volume``, ``network``). format: e.g. ``qcow2``. path: the file or device on this
+    host, None where there is none. regular: path is a plain file. place: as tree.SnapshotDisk has
+    its base."""
+
+    target: str
+    kind: str
+    format: str
+    path: str | None = None
+    regular: bool = True
+    place: str | None = None
+
+
+@dataclass(frozen=True)
+class Guest:
+    """What of a guest its snapshots depend on. variables: it has firmware that keeps variables.
+    tpm: it has an emulated TPM. disks: those that it may write to."""
+
+    name: str
+    running: bool = False
+    memory_kib: int = 0
+    variables: bool = False
+    tpm: bool = False
+    disks: tuple[GuestDisk, ...] = ()
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The kind of a snapshot to take. why: what of the guest decided it; None where nothing had
+    to."""
+
+    kind: str
+    why: str | None = None
+
+    @property
+    def external(self) -> bool:
+        return self.kind == EXTERNAL
+
+
+def choose(
+    guest: Guest, tree: Tree, disk_only: bool | None = None, quiesce: bool = False
+) -> Choice:
+    """The Choice for the guest's next snapshot. disk_only: True for an external one, False for an
+    internal one, None for what suits the guest. Raises InvalidInput, Refused, Unsupported."""
+    if quiesce and disk_only is False:
+        raise errors.InvalidInput("quiesce is for snapshots with disk_only=True")
+    if quiesce and not guest.running:
+        raise errors.InvalidInput(f"quiesce: {guest.name} is not running: leave quiesce out")
+    must = next(_external_only(guest), None)
+    if disk_only is False and must:
+        raise errors.Unsupported(
+            f"{guest.name} cannot have an internal snapshot: {must}; leave disk_only out"
+        )
+    other = {one.kind for one in tree}
+    why = must
+    if not must and EXTERNAL in other:
+        why = f"its snapshots are external ({_names(tree, EXTERNAL)})"
+    external = disk_only if disk_only is not None else bool(quiesce or why)
+    kind = EXTERNAL if external else INTERNAL
+    if other - {kind}:
+        [mixed] = other - {kind}
+        raise errors.Refused(
+            f"{guest.name} has {mixed} snapshots ({_names(tree, mixed)}), and an {kind} one beside "
+            "them would be lost or corrupted by going back to one of them: delete those first"
+            + ("" if must else ", or leave disk_only out")
+            + (f" ({must})" if must else "")
+        )
+    if external:
+        _refuse_servers(guest)
+    return Choice(kind, why if external and disk_only is None and not quiesce else None)
+
+
+def _external_only(guest: Guest) -> Iterator[str]:
+    """Why the guest can have no internal snapshot."""
+    if guest.variables:
+        yield "it boots with UEFI firmware (pflash)"
+    for disk in guest.disks:
+        if disk.format != "qcow2":
+            yield f"its disk {disk.target} is {disk.format}, not qcow2"
+        elif disk.path is None or not disk.regular:
+            yield f"its disk {disk.target} is no file"
+
+
+def _refuse_servers(guest: Guest) -> None:
+    """libvirt begins a layer on what a server has only while the guest runs."""
+    for disk in guest.disks:
+        if disk.kind == "network" and not guest.running:
+            raise errors.Unsupported(
+                f"disk {disk.target} of {guest.name} is on a server: libvirt takes a snapshot of "
+                "such a disk only while the guest runs"
+            )
+
+
+def _names(tree: Tree, kind: str) -> str:
+    return ", ".join(one.name for one in tree if one.kind == kind)
+
+
+def room(guest: Guest, choice: Choice) -> dict[str, int]:
+    """Path of a disk to the bytes that the snapshot needs at once on its file system."""
+    files = [disk.path for disk in guest.disks if disk.path and disk.regular]
+    if choice.external:
+        return dict.fromkeys(files, _LAYER_BYTES)
+    memory = guest.memory_kib * 1024 + _DEVICES_BYTES if guest.running else _LAYER_BYTES
+    return dict.fromkeys(files[:1], memory)  # the memory goes into the first
+
+
+def refuse_without_room(guest: str, path: str, needed: int, free: int) -> None:
+    """Raises Refused when the file system of a path has less room than a snapshot needs."""
+    if free < needed:
+        raise errors.Refused(
+            f"a snapshot of {guest} needs {human_bytes(needed)} beside {path}, where "
+            f"{human_bytes(free)} are free: make room"
+        )
+
+
+@dataclass(frozen=True)
+class RevertPlan:
+    """name: the snapshot to go back to. deleted: those that go after it, in this order."""
+
+    name: str
+    deleted: tuple[str, ...] = ()
+
+
+def known(guest: str, names: Collection[str], tree: Tree) -> list[str]:
+    """The names. Raises NotFound for one that the guest does not have."""
+    missing = [str(name) for name in names if str(name) not in tree]
+    if missing:
+        has = ", ".join(tree.newest_first()) or "none"
+        raise errors.NotFound(f"{guest} has no snapshot {', '.join(missing)}; it has {has}")
+    return [str(name) for name in names]
+
+
+def previous(guest: str, tree: Tree) -> str:
+    """The one before the current. Raises NotFound."""
+    current = tree.current
+    parent = current.parent if current else None
+    if parent is None or parent not in tree:
+        raise errors.NotFound(
+            f"{guest} has no snapshot before the current one; name one of: "
+            f"{', '.join(tree.newest_first())}"
+        )
+    return parent
+
+
+def revert(guest: str, tree: Tree, name: str | None = None, cleanup: bool = False) -> RevertPlan:
+    """The RevertPlan. name: None for the one before the current. cleanup: all that are newer go.
+    Raises NotFound, and InvalidInput where others would be lost that are to stay."""
+    if not len(tree):
+        raise errors.NotFound(f"{guest} has no snapshots")
+    name = known(guest, [name], tree)[0] if name else previous(guest, tree)
+    doomed = lost(tree, name)
+    if doomed and not cleanup:
+        raise errors.InvalidInput(
+            f"{', '.join(_ordered(tree, doomed))} would be lost: made on top of {name}; "
+            "cleanup=True deletes them"
+        )
+    return RevertPlan(name, tuple(_ordered(tree, doomed | newer(tree, name)) if cleanup else ()))
+
+
+def _ordered(tree: Tree, names: Collection[str]) -> list[str]:
+    return [name for name in tree.newest_first() if name in names]
+
+
+def newer(tree: Tree, name: str) -> set[str]:
+    """Those made after this one, or on top of it."""
+    at = tree[name].created
+    return {one.name for one in tree if one.created > at} | tree.descendants(name)
+
+
+def lost(tree: Tree, name: str) -> set[str]:
+    """Those that cannot outlive going back to this one.
+
+    Going back changes files: an internal snapshot is put back inside the disk's file, the layers of
+    an external one begin anew. What stands on such a file would be a mixture of two states.
+    """
+    target = tree[name]
+    changed = target.inside | target.layers
+    found = set()
+    for one in tree:
+        stands_on = set[str]().union(*map(tree.below, one.layers | one.inside))
+        if stands_on & changed or (target.external and one.inside & target.layers):
+            found.add(one.name)
+    above = {other for other in tree.descendants(name) if target.external or tree[other].external}
+    return (found | above) - {name}
+
+
+def deletion_order(guest: Guest, tree: Tree, doomed: Collection[str]) -> list[str]:
+    """These names in an order in which libvirt can delete all of them.
+
+    Raises Refused, with what to do first, where there is none; nothing is to be deleted then.
+    """
+    stay, order = {one.name: one for one in tree}, list[str]()
+    disks = {disk.place for disk in guest.disks}
+    while True:
+        why = None
+        for name in (name for name in tree.newest_first() if name in doomed and name in stay):
+            reason = _in_the_way(tree, stay, stay[name], disks, guest.running)
+            if reason is None:
+                order.append(name)
+                disks = _merged(stay.pop(name), disks)
+                break
+            why = f"snapshot {name} of {guest.name} cannot be deleted: {reason}"
+        else:
+            if why:
+                raise errors.Refused(why)
+            return order
+
+
+def _merged(gone: Snapshot, disks: set[str | None]) -> set[str | None]:
+    """Where the guest's disks are once a snapshot is deleted: a layer goes into what is below."""
+    bases = {disk.layer: disk.base for disk in gone.disks if disk.layer}
+    return {bases.get(place, place) if place else None for place in disks}
+
+
+def _in_the_way(
+    tree: Tree, stay: dict[str, Snapshot], one: Snapshot, disks: set[str | None], running: bool
+) -> str | None:
+    """Why libvirt cannot delete this one now, or deleting it would take another one with it."""
+    if not one.external:
+        if running and disks and one.inside and not one.inside & disks:
+            return "the guest runs on a layer above the file that it is in: stop the guest first"
+        return None
+    for other in stay.values():
+        if other.inside & one.layers:
+            return f"{other.name} is inside its layer: delete {other.name} with it"
+    parent = _parent(tree, stay, one)
+    if parent is not None and not parent.external:
+        return f"{parent.name}, on which it stands, is internal: delete {parent.name} with it"
+    above = [name for name in stay if name in tree.descendants(one.name) and stay[name].external]
+    if above and not running:
+        return (
+            f"{', '.join(above)} on top of it would lose what it stands on: delete "
+            f"{', '.join(above)} with it, or start the guest first"
+        )
+    return None
+
+
+def _parent(tree: Tree, stay: dict[str, Snapshot], one: Snapshot) -> Snapshot | None:
+    """The nearest below it that is still there: libvirt gives those above a deleted one to it."""
+    name = one.parent
+    while name is not None and name not in stay:
+        name = tree[name].parent if name in tree else None
+    return stay[name] if name is not None else None

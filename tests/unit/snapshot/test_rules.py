@@ -1,0 +1,272 @@
+"""The rules for snapshots: which kind, what going back loses, in which order they are deleted."""
+
+import itertools
+
+import pytest
+
+from saltvirt import errors
+from saltvirt.snapshot import rules, tree
+from saltvirt.snapshot.rules import Guest, GuestDisk
+from saltvirt.snapshot.tree import EXTERNAL, INTERNAL, Snapshot, SnapshotDisk, Tree
+
+SYSTEM = "/i/g.qcow2"
+
+
+def chain(kinds, branches=None):
+    """Snapshots of one disk, each on top of the one before: i0, e1, … by the letters of kinds. In
+    branches: name to another parent, from whose file it goes on."""
+    found, place, at = [], {None: SYSTEM}, None
+    for number, letter in enumerate(kinds):
+        name = f"{letter}{number}"
+        at = (branches or {}).get(name, at)
+        base = place[at]
+        layer = f"/i/g.{name}" if letter == "e" else None
+        kind = EXTERNAL if layer else INTERNAL
+        disk = SnapshotDisk("vda", kind, base, layer)
+        found.append(Snapshot(name, at, 100 + number, disks=(disk,)))
+        place[name] = layer or base
+        at = name
+    return Tree(found)
+
+
+def guest(running=False, place=SYSTEM, **more):
+    disk = GuestDisk("vda", "file", "qcow2", place, True, place)
+    return Guest("g", running, 1024, disks=(disk,), **more)
+
+
+def disk(target="vdb", kind="file", format="qcow2", **more):
+    path = f"/i/{target}"
+    return GuestDisk(target, kind, format, **{"path": path, "place": path, **more})
+
+
+@pytest.mark.parametrize(
+    ("about", "external", "why"),
+    [
+        (guest(), False, None),
+        (guest(running=True), False, None),
+        (guest(variables=True), True, "it boots with UEFI firmware"),
+        (guest(running=True, variables=True), True, "it boots with UEFI firmware"),
+        (Guest("g", disks=(disk(), disk("vdc", format="raw"))), True, "its disk vdc is raw"),
+        (Guest("g", disks=(disk(kind="volume"),)), False, None),
+        (Guest("g", disks=(disk(kind="volume", regular=False),)), True, "its disk vdb is no file"),
+        (Guest("g", True, disks=(disk(kind="network", path=None),)), True, "vdb is no file"),
+    ],
+)
+def test_the_kind_is_chosen_from_the_guest(about, external, why):
+    choice = rules.choose(about, Tree())
+    assert choice.external is external
+    assert (why is None and choice.why is None) or why in choice.why
+    assert rules.choose(about, Tree(), disk_only=True).external
+    if external:
+        with pytest.raises(errors.Unsupported, match=f"internal snapshot: .*{why}.*disk_only out"):
+            rules.choose(about, Tree(), disk_only=False)
+    else:
+        assert not rules.choose(about, Tree(), disk_only=False).external
+
+
+def test_a_guest_goes_on_with_the_kind_that_it_has():
+    choice = rules.choose(guest(), chain("e"))
+    assert (choice.external, choice.why) == (True, "its snapshots are external (e0)")
+    assert not rules.choose(guest(), chain("ii")).external
+
+
+@pytest.mark.parametrize(
+    ("kinds", "disk_only", "about", "words"),
+    [
+        ("i", True, guest(), "g has internal snapshots .i0.*, or leave disk_only out"),
+        ("e", False, guest(), "g has external snapshots .e0.*delete those first"),
+        ("i", None, guest(variables=True), "has internal snapshots .i0.*first .it boots with UEFI"),
+    ],
+)
+def test_both_kinds_beside_one_another_are_refused(kinds, disk_only, about, words):
+    with pytest.raises(errors.Refused, match=words):
+        rules.choose(about, chain(kinds), disk_only)
+
+
+def test_quiesce_is_of_running_guests_and_external():
+    assert rules.choose(guest(running=True), Tree(), quiesce=True).external
+    with pytest.raises(errors.InvalidInput, match=r"disk_only=True"):
+        rules.choose(guest(running=True), Tree(), disk_only=False, quiesce=True)
+    with pytest.raises(errors.InvalidInput, match=r"g is not running"):
+        rules.choose(guest(), Tree(), quiesce=True)
+
+
+def test_a_disk_on_a_server_has_a_layer_only_while_the_guest_runs():
+    server = (disk(kind="network", path=None, format="raw"),)
+    assert rules.choose(Guest("g", True, disks=server), Tree()).external
+    with pytest.raises(errors.Unsupported, match=r"vdb of g is on a server.*while the guest runs"):
+        rules.choose(Guest("g", disks=server), Tree())
+
+
+def test_what_room_it_needs_at_once():
+    about = Guest("g", True, 1024**2, disks=(disk("vda"), disk("vdb"), disk("vdc", path=None)))
+    assert rules.room(about, rules.Choice(INTERNAL)) == {"/i/vda": 1024**3 + 64 * 1024**2}
+    assert rules.room(about, rules.Choice(EXTERNAL)) == {"/i/vda": 1024**2, "/i/vdb": 1024**2}
+    assert rules.room(guest(), rules.Choice(INTERNAL)) == {SYSTEM: 1024**2}
+    rules.refuse_without_room("g", "/i/vda", 5, 5)
+    with pytest.raises(errors.Refused, match=r"a snapshot of g needs 2 GiB beside /i/vda"):
+        rules.refuse_without_room("g", "/i/vda", 2 * 1024**3, 1024**3)
+
+
+# the kinds of a chain, the snapshot to go back to, what that loses
+LOSES = [
+    ("iii", "i0", ""),
+    ("eee", "e0", "e1 e2"),
+    ("eee", "e2", ""),
+    ("ie", "i0", "e1"),
+    ("iie", "i0", "e2"),
+    ("iie", "i1", "e2"),
+    ("iei", "i0", "e1 i2"),
+    ("ei", "e0", "i1"),
+    ("ei", "i1", ""),
+    ("eie", "i1", "e2"),
+]
+
+
+@pytest.mark.parametrize(("kinds", "name", "lost"), LOSES)
+def test_what_going_back_loses(kinds, name, lost):
+    snapshots = chain(kinds)
+    assert rules.lost(snapshots, name) == set(lost.split())
+    if lost:
+        with pytest.raises(errors.InvalidInput, match=f"would be lost: made on top of {name}; cle"):
+            rules.revert("g", snapshots, name)
+    else:
+        assert rules.revert("g", snapshots, name) == rules.RevertPlan(name)
+    assert {*lost.split()} <= {*rules.revert("g", snapshots, name, cleanup=True).deleted}
+
+
+def test_a_layer_on_a_branch_is_lost_where_its_base_is_put_back():
+    """i1 is no ancestor of e2, but both are of one file."""
+    snapshots = chain("iie", {"e2": "i0"})
+    assert rules.lost(snapshots, "i1") == {"e2"}
+
+
+def test_no_snapshot_that_stays_stands_on_a_file_that_a_revert_changes():
+    """Of every chain of up to five, and every one of its snapshots."""
+    for length in range(1, 6):
+        for kinds in itertools.product("ie", repeat=length):
+            snapshots = chain(kinds)
+            for target in snapshots:
+                changed = target.inside | target.layers
+                for one in set(snapshots) - {target}:
+                    if one.name in rules.lost(snapshots, target.name):
+                        continue
+                    files = set().union(*map(snapshots.below, one.layers | one.inside))
+                    assert not files & changed, (kinds, target.name, one.name)
+
+
+def test_which_goes_with_cleanup_and_in_which_order():
+    snapshots = chain("iiii", {"i3": "i0"})
+    assert rules.revert("g", snapshots, "i1", cleanup=True).deleted == ("i3", "i2")
+    assert rules.revert("g", snapshots, "i3", cleanup=True).deleted == ()
+
+
+def test_what_is_made_in_the_same_second_on_top_of_it_is_newer():
+    first = Snapshot("a", None, 5)
+    snapshots = Tree([first, Snapshot("b", "a", 5), Snapshot("c", None, 5)])
+    assert rules.newer(snapshots, "a") == {"b"}
+
+
+def test_going_back_without_a_name():
+    current = Snapshot("b", "a", 2, current=True)
+    snapshots = Tree([Snapshot("a", None, 1), current])
+    assert rules.revert("g", snapshots).name == "a"
+    with pytest.raises(errors.NotFound, match=r"g has no snapshots"):
+        rules.revert("g", Tree())
+    with pytest.raises(errors.NotFound, match=r"no snapshot before the current one; name one"):
+        rules.revert("g", Tree([Snapshot("a", None, 1, current=True), Snapshot("b", "a", 2)]))
+    with pytest.raises(errors.NotFound, match=r"g has no snapshot z; it has b, a"):
+        rules.revert("g", snapshots, "z")
+
+
+# kinds, running, what is to go, in which order libvirt 9.0 was seen to delete it
+ORDERS = [
+    ("ee", False, "e0 e1", "e1 e0"),
+    ("eee", True, "e0 e1 e2", "e2 e1 e0"),
+    ("eee", True, "e1", "e1"),
+    ("ie", False, "i0 e1", "i0 e1"),
+    ("iie", False, "i0 i1 e2", "i1 i0 e2"),
+    ("iee", False, "i0 e1 e2", "e2 i0 e1"),
+    ("ei", False, "e0 i1", "i1 e0"),
+    ("ei", True, "e0 i1", "i1 e0"),
+    ("iii", True, "i0 i2", "i2 i0"),
+]
+IMPOSSIBLE = [
+    ("ee", False, "e0", "snapshot e0 .*e1 on top of it.*delete e1 with it, or start the guest"),
+    ("ie", False, "e1", "snapshot e1 .*i0, on which it stands, is internal: delete i0 with it"),
+    ("ie", True, "i0 e1", "snapshot i0 .* the guest runs on a layer.*: stop the guest first"),
+    ("ei", False, "e0", "snapshot e0 .*: i1 is inside its layer: delete i1 with it"),
+]
+
+
+def top(snapshots):
+    """Where the guest's disk is, on top of all."""
+    layers = [layer for one in snapshots for layer in one.layers]
+    return layers[-1] if layers else SYSTEM
+
+
+@pytest.mark.parametrize(("kinds", "running", "doomed", "order"), ORDERS)
+def test_in_which_order_they_are_deleted(kinds, running, doomed, order):
+    snapshots = chain(kinds)
+    about = guest(running, top(snapshots))
+    assert rules.deletion_order(about, snapshots, doomed.split()) == order.split()
+
+
+@pytest.mark.parametrize(("kinds", "running", "doomed", "words"), IMPOSSIBLE)
+def test_what_libvirt_cannot_delete_is_refused_with_the_way_out(kinds, running, doomed, words):
+    snapshots = chain(kinds)
+    with pytest.raises(errors.Refused, match=words):
+        rules.deletion_order(guest(running, top(snapshots)), snapshots, doomed.split())
+
+
+def test_nothing_to_delete_is_an_order():
+    assert rules.deletion_order(guest(), Tree(), []) == []
+
+
+TEXT = """<domainsnapshot><name>s</name><description>words</description><state>running</state>
+<parent><name>p</name></parent><creationTime>7</creationTime><memory snapshot='internal'/><disks>
+<disk name='vda' snapshot='internal'/><disk name='vdb' snapshot='no'/>
+<disk name='vdc' snapshot='external' type='file'><source file='/i/vdc.s'/></disk></disks><domain>
+<os>{os}</os><devices>
+<disk><source file='/i/vda'/><target dev='vda'/></disk>
+<disk type='volume'><source pool='p' volume='v'/><target dev='vdc'/></disk>
+<disk><target dev='vdd'/></disk>{more}</devices></domain></domainsnapshot>"""
+
+
+def test_a_snapshot_is_read_from_libvirts_xml():
+    found = tree.read(TEXT.format(os="", more=""), True)
+    assert (found.name, found.parent, found.created, found.state) == ("s", "p", 7, "running")
+    assert (found.description, found.memory, found.current) == ("words", INTERNAL, True)
+    assert (found.inside, found.layers) == ({"/i/vda"}, {"/i/vdc.s"})
+    assert (found.external, found.kind, found.of_layers_alone) == (True, EXTERNAL, False)
+    assert found.disks[2] == SnapshotDisk("vdc", EXTERNAL, "p/v", "/i/vdc.s")
+    assert (found.variables, found.tpm) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("os", "has"),
+    [
+        ("<loader type='rom'>/x</loader>", False),
+        ("<loader type='pflash'>/x</loader>", True),
+        ("<loader type='pflash' stateless='yes'>/x</loader>", False),
+        ("<nvram>/x</nvram>", True),
+    ],
+)
+def test_which_firmware_keeps_variables(os, has):
+    assert tree.read(TEXT.format(os=os, more="")).variables is has
+    efi = TEXT.format(os="", more="").replace("<os>", "<os firmware='efi'>")
+    assert tree.read(efi).variables
+
+
+def test_an_emulated_tpm_is_known():
+    more = "<tpm><backend type='emulator'/></tpm>"
+    assert tree.read(TEXT.format(os="", more=more)).tpm
+
+
+def test_the_tree_knows_who_stands_on_whom():
+    snapshots = chain("eei", {"i2": "e0"})
+    assert snapshots.newest_first() == ["i2", "e1", "e0"]
+    assert snapshots.descendants("e0") == {"e1", "i2"}
+    assert snapshots.with_children(["e1"]) == {"e1"}
+    assert snapshots.below("/i/g.e1") == {"/i/g.e0", SYSTEM}
+    assert (len(snapshots), "e1" in snapshots, snapshots.current) == (3, True, None)
