@@ -30,11 +30,13 @@ from saltvirt.backupserve import request as backup_request
 from saltvirt.host import connection
 from saltvirt.host.domain import guest_lock
 from saltvirt.host.node import steps
-from saltvirt.host.provision import admission, guest_builder
+from saltvirt.host.provision import admission, guest_builder, guest_tools
 from saltvirt.images import locks
+from saltvirt.minion import client, files
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
 from saltvirt.spec import base, values
+from saltvirt.spec.deploy import DeploySpec
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -391,7 +393,7 @@ def _now():
 
 def backup_restore(
     name, shown, itself=False, over=False, stop=False, disk=None, instant=False, bandwidth=None,
-    reader=None, **kwargs,
+    reader=None, seed=None, **kwargs,
 ):  # fmt: skip
     """
     Make a guest of a backup that is shown to this host (``virt.backup_show``). It is off. Its disks
@@ -410,12 +412,15 @@ def backup_restore(
     :param bandwidth: with ``instant``: so many MiB/s are pulled in at most
     :param reader: what ``virt.backup_reader`` with ``once`` said here; default: what it says
         without
+    :param seed: without ``itself`` and ``over``: give the system in it a machine-id, a host name,
+        SSH host keys and a minion's key of its own, as ``virt.clone`` does; default: when the
+        guest of the backup was seeded by ``virt.init``
     :param overcommit: do it also where the host has promised its room to others; default:
         ``virt:overcommit``, else False
     :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: what ``virt.init`` returns
+    :return: what ``virt.clone`` returns
 
     :raises AlreadyExists: the name, or a file where a disk would go
     :raises Refused: this host lacks memory, CPUs or space; with ``over``: the guest runs, has
@@ -434,6 +439,8 @@ def backup_restore(
 
     given = dict(kwargs)
     wanted, tools, found = _backup_made(name, shown, given)
+    if not (itself or over):
+        wanted.seed = found.seeded if seed is None else values.boolean(seed, "seed")
     only = None if disk is None else values.text(disk, "disk")
     limit = None if bandwidth is None else units.parse_count(bandwidth, "bandwidth")
     reading = _backup_reading(reader, found.authority, "shown")
@@ -447,7 +454,10 @@ def backup_restore(
             return instants.begun(how, parts, last).run().to_answer()
         if over:
             return overs.Over(*parts, bool(stop), only).run().to_answer()
-        return restore.Restore(*parts, bool(itself)).run().to_answer()
+        made = restore.Restore(*parts, bool(itself)).run()
+    if made.pub_key and __opts__.get("file_client") != "local":
+        client.hand_in(__salt__, made.name, made.pub_key)
+    return made.to_answer()
 
 
 def backup_disk(name, shown, disk, reader=None, **kwargs):
@@ -494,7 +504,12 @@ def _backup_made(name, shown, given):
     config = admission.config_of(__salt__["config.get"], given)
     found = ShownBackup.from_answer(shown, "shown")
     wanted = guest_builder.GuestRequest(names.guest(name))
-    tools = guest_builder.Tools(config, say=_backup_sayer(wanted.name, "backup_restore"))
+    here = guest_tools.Minion(
+        __salt__, __opts__, client.virtkey(__salt__), files.Chunks(__opts__).read
+    )
+    deploy = DeploySpec.parse({}, "backup_restore")
+    tools = here.tools(wanted.name, deploy, config, "backup_restore")
+    tools.say = _backup_sayer(wanted.name, "backup_restore")
     return wanted, tools, found
 
 

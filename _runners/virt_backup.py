@@ -121,7 +121,7 @@ def backups(name=None, to=None):
 @result.reporting
 def backup_restore(
     name, backup="latest", to=None, new=None, host=None, overcommit=False, name_is_free=False,
-    over=False, stop=False, disk=None, missing=False, test=False, instant=False,
+    over=False, stop=False, disk=None, missing=False, test=False, instant=False, seed=None,
 ):  # fmt: skip
     """
     Make a guest again from a backup. It is off, its disks are files of their own. With ``instant``
@@ -129,9 +129,10 @@ def backup_restore(
 
     Without ``new`` it is the guest itself, with its UUID and addresses: only where there is no
     guest of the name any more. With ``new`` it is another one beside it, with UUID and addresses
-    of its own; the system in it still calls itself by the old name. With ``over`` it takes the
-    place of the guest that is there. Nothing that is there is written to, and nothing deleted
-    before ``virt.backup_confirm``; ``virt.backup_undo`` brings back what was there.
+    of its own, and the system in it, where it was seeded, gets a machine-id, a host name, SSH host
+    keys and a minion of its own. With ``over`` it takes the place of the guest that is there.
+    Nothing that is there is written to, and nothing deleted before ``virt.backup_confirm``;
+    ``virt.backup_undo`` brings back what was there.
 
     :param name: of the guest that was backed up, or its UUID
     :param backup: the backup's name, its number, or ``latest``
@@ -150,7 +151,10 @@ def backup_restore(
     :param missing: True: where there is a guest of the name, all is well and nothing is done
     :param test: show what would be done, change nothing
     :param instant: True: it is started at once, from the backup that the machine of the target
-        shows; ``virt.backup_instant`` waits until it needs that no more
+        shows; ``virt.backup_instant`` waits until it needs that no more. With ``new`` only with
+        ``seed=False``
+    :param seed: with ``new``: whether the system in it gets an identity of its own; default: when
+        the guest was seeded
 
     :return: under the new guest's name ``result``, ``comment``, ``changes`` (``backup``; ``path``
         of a file), ``host``, ``uuid``, ``target``
@@ -165,7 +169,7 @@ def backup_restore(
         str(name), str(backup), to, None if new is None else str(new), host,
         bool(overcommit), bool(name_is_free), bool(over), bool(stop),
         None if disk is None else str(disk), bool(missing), of_master.off(__opts__),
-        bool(instant),
+        bool(instant), seed=None if seed is None else bool(seed),
     )  # fmt: skip
     with Fleet(__opts__) as fleet:
         shown = report.of_runner(fleet, asked.made, "backup_restore", __salt__)

@@ -12,8 +12,8 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.backups.answers import ShownBackup, ShownDisk
-from saltvirt.backupserve import over, restore, standing
-from saltvirt.host.domain import aside, stands
+from saltvirt.backupserve import instant, over, restore, standing
+from saltvirt.host.domain import aside, metadata, stands
 from saltvirt.host.domain.aside import Aside
 from saltvirt.host.migration import move_journal
 from saltvirt.host.provision import admission, guest_builder
@@ -42,6 +42,7 @@ def tools(tmp_path, monkeypatch):
     (tmp_path / "images").mkdir()
     monkeypatch.setattr(aside, "FOLDER", str(tmp_path / "aside"))
     given = {"virt:images": str(tmp_path / "images"), "virt:lock": str(tmp_path / "lock")}
+    given["virt:placement"] = {"reserved_memory_kib": 0, "memory_ratio": 10}
     get = functools.partial(_get, given)
     return guest_builder.Tools(admission.AdmissionConfig.configured(get))
 
@@ -74,6 +75,61 @@ def test_what_a_guest_from_a_backup_is(conn, tools, itself):
     if itself:
         assert [entry.key for entry in built.record.entries] == ["groups"]
     assert "/srv/old.raw" in WEB1 and one.model.name == "web1", "the backup's own stays as it is"
+
+
+SEEDED = WEB1.replace("version='1'>", "version='1' seeded='yes' created='2026-01-02T03:04:05Z'>")
+
+
+def second(conn, tools, seed, definition=SEEDED):
+    """What makes another guest, web2, of a backup of web1, whose only disk becomes a small file."""
+    told = ShownBackup("000001-x", "web1", "b1", 1, definition, (ShownDisk("vda", MIB),), "")
+    one = restore.Restore(conn, guest_builder.GuestRequest("web2", seed), tools, told, "", False)
+    one._argv = lambda _target, path: ["qemu-img", "create", "-q", "-f", "qcow2", path, str(MIB)]
+    return one
+
+
+def test_a_second_guest_gets_an_identity_beside_its_original(conn, tools):
+    """Else both have one machine-id, so one address by DHCP, and both are one minion."""
+    given = []
+    tools.seeder = lambda *arguments: given.append(arguments) or "KEY"
+    found = second(conn, tools, True).run()
+    path = f"{tools.admission_config.images_dir}/web2_vda.qcow2"
+    [nic] = found.nics
+    assert given == [("web2", path, "qcow2", [{"mac": nic.mac, "original_mac": MAC}])]
+    assert (found.pub_key, found.warnings) == ("KEY", ())
+    assert metadata.of_domain(conn.lookupByName("web2")).seeded is True
+
+
+def test_a_second_guest_whose_system_stays_as_it_is_is_named(conn, tools):
+    [words] = second(conn, tools, False).run().warnings
+    assert words.startswith("the system in web2 was left as it is: it has the machine-id")
+    assert metadata.of_domain(conn.lookupByName("web2")).seeded is True, "a rename changes it"
+
+
+def test_where_nothing_can_seed_no_second_guest_is_made(conn, tools):
+    with pytest.raises(errors.Unsupported, match="give seed=False"):
+        second(conn, tools, True).run()
+    assert "web2" not in [dom.name() for dom in conn.listAllDomains()]
+
+
+@pytest.mark.parametrize("definition", [WEB1, SEEDED])
+def test_a_restored_guest_is_seeded_as_it_was(conn, tools, definition):
+    """By that a rename knows that the minion in it gets the new name."""
+    told = ShownBackup("000001-x", "web1", "b1", 1, definition, (ShownDisk("vda", MIB),), "")
+    assert told.seeded is (definition is SEEDED)
+    one = restore.Restore(conn, guest_builder.GuestRequest("web1"), tools, told, "", True)
+    record = one.definition().record
+    assert (record.seeded, record.created) == (
+        (True, "2026-01-02T03:04:05Z") if definition is SEEDED else (None, None)
+    )
+
+
+def test_a_second_guest_does_not_run_at_once_with_the_identity_of_its_original(conn, tools):
+    given = guest_builder.GuestRequest("web2", True)
+    told = ShownBackup("000001-x", "web1", "b1", 1, SEEDED, (ShownDisk("vda", MIB),), "")
+    one = instant.begun(None, (conn, given, tools, told, ""), (False,))
+    with pytest.raises(errors.Unsupported, match="identity of its original: give instant=False"):
+        one.check()
 
 
 def test_a_disk_of_which_the_definition_knows_nothing(conn, tools):

@@ -10,6 +10,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.backupmaster import backup, files, instant, keep, wishes
+from saltvirt.backupmaster import restore as restoring
 from saltvirt.backupmaster.restore import Restore, RestoreRequest
 from saltvirt.backups import chains
 from saltvirt.backups.answers import (
@@ -289,6 +290,35 @@ def test_a_host_that_answers_for_another_guest_is_not_believed(tmp_path):
     found = SimpleNamespace(host="hv1", target=TargetPolicy("vault", "b1", "/b"))
     with pytest.raises(errors.BadAnswer, match="hv1 answers for web9, asked was web1"):
         one._guest(found, {})
+
+
+@pytest.mark.parametrize("seed", [None, True, False])
+def test_the_key_of_a_second_guest_comes_in_or_the_guest_goes_again(tmp_path, monkeypatch, seed):
+    """Its minion would be denied, or take itself for the original's."""
+    gone, asked = [], RestoreRequest("web1", new="web2", seed=seed)
+    cloud = Cloud(tmp_path, backup_restore={**MADE, "name": "web2", "pub_key": "KEY"})
+    monkeypatch.setattr(restoring.purge, "on_host", lambda _, *where: gone.append(where))
+    monkeypatch.setattr(restoring.authorization.syndic, "below", lambda *_: False)
+    cloud.opts["minimum_auth_version"] = 3
+    one = Restore(cloud, asked, cloud.report())
+    found = SimpleNamespace(host="hv1", target=TargetPolicy("vault", "b1", "/b"))
+    if seed is False:
+        assert one._identified(found, {}, SimpleNamespace(seeded=True)).name == "web2"
+    else:
+        with pytest.raises(errors.KeyRefused, match="hv1: the master did not get the key of web2"):
+            one._identified(found, {}, SimpleNamespace(seeded=True))
+    assert gone == ([] if seed is False else [("hv1", "web2")])
+    [(_, _, told)] = cloud.asked
+    assert told.get("seed") is seed and told["itself"] is False
+
+
+def test_a_second_guest_does_not_take_the_key_of_another_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(restoring.KeyStore, "status", lambda *_: "accepted")
+    cloud = Cloud(tmp_path, inventory={}, vm_state={})
+    for seed, refused in ((None, True), (False, False)):
+        asked = RestoreRequest("web1", new="web2", seed=seed)
+        words = Restore(cloud, asked, cloud.report()).check().answer()["web2"]["comment"]
+        assert ("remove it with salt-key -d web2" in words) is refused
 
 
 def test_another_backup_than_was_asked_for_is_put_nowhere(tmp_path):

@@ -21,12 +21,17 @@ from saltvirt.backups.answers import (
 )
 from saltvirt.backups.chains import DRIVE
 from saltvirt.backups.stands import Stand
+from saltvirt.fleet import authorization
+from saltvirt.fleet import target as targets
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import find, inventory, keepers, lifecycle, lock, unique
+from saltvirt.fleet.keys import KeyStore
+from saltvirt.operations import find, inventory, keepers, lifecycle, lock, purge, unique
+from saltvirt.operations.init import handed_in, naming_what_stays
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.report import Report
 from saltvirt.placement import account
 from saltvirt.placement import policy as placement
+from saltvirt.revert import Revert
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,8 @@ class RestoreRequest:
     operator knows that no silent host has a guest of the name. over: it takes the place of the
     guest that is there; stop: which is powered off for it. disk: this one alone. missing: only
     where there is no guest of the name. off: host to the proof that it is off, of hosts that are
-    silent. instant: it runs at once, and its blocks come in meanwhile."""
+    silent. instant: it runs at once, and its blocks come in meanwhile. seed: whether the system in
+    the guest ``new`` gets an identity; None: if it was seeded."""
 
     name: str
     backup: str = ident.LATEST
@@ -54,6 +60,7 @@ class RestoreRequest:
     off: Mapping[str, str] = field(default_factory=dict)
     instant: bool = False
     called: str | None = None
+    seed: bool | None = None
 
     def check(self) -> None:
         """Raises InvalidInput for what makes no sense together."""
@@ -165,6 +172,20 @@ class Restore:
             self._gives_way(name, reasons)
         elif not self.request.disk:
             self._is_free(name)
+        if self._hands_in:
+            with reasons:
+                targets.refuse_host(self.fleet.opts, name)
+            with reasons:
+                if KeyStore(self.fleet.opts).status(name) == "accepted":
+                    raise errors.KeyRefused(
+                        f"the master already has an accepted key for {name}: it belongs to another "
+                        f"machine; remove it with salt-key -d {name} if that one is gone"
+                    )
+
+    @property
+    def _hands_in(self) -> bool:
+        """Whether a key may come in for a minion of the new name."""
+        return bool(self.request.new) and self.request.seed is not False
 
     def _gives_way(self, name: str, reasons: Reasons) -> None:
         """Whether the guest that is there can be put aside."""
@@ -235,13 +256,13 @@ class Restore:
             asked["stand"] = stood.stand.to_answer()
         try:
             said = self.fleet.one(found.machine, "virt.backup_show", asked)
-            shown = ShownBackup.from_answer(said, found.machine).ident
-            if shown != of.ident:
-                raise errors.BadAnswer(f"{found.machine} shows {shown}, asked was {of.ident}")
+            shown = ShownBackup.from_answer(said, found.machine)
+            if shown.ident != of.ident:
+                raise errors.BadAnswer(f"{found.machine} shows {shown.ident}, asked was {of.ident}")
             wanted = self._wanted(said, reader)
             if self.request.disk and not self.request.over:
                 return self._file(found, wanted)
-            made = self._guest(found, wanted)
+            made = self._identified(found, wanted, shown)
         except errors.VirtError:
             if self.request.instant:
                 with contextlib.suppress(errors.VirtError):
@@ -266,6 +287,7 @@ class Restore:
             )
         if missing and not self.request.disk:
             comment += f". Not in the backup: {_words(missing)}"
+        comment = "; ".join((comment, *made.warnings))
         self.report.step("done", comment, backup=of.ident, host=found.host)
         more: dict[str, Any] = {
             "host": found.host, "uuid": made.uuid, "target": found.target.name,
@@ -274,9 +296,25 @@ class Restore:
             more["skipped"] = of.skipped
         return Result(name, comment, {"backup": of.ident}, more)
 
+    def _identified(self, found: _Planned, wanted: dict[str, Any], shown: ShownBackup) -> Made:
+        """The guest; beside its original, if that was seeded, with a key that the master has
+        accepted."""
+        if not (self._hands_in and (self.request.seed or shown.seeded)):
+            return self._guest(found, wanted)
+        fleet, name, undo = self.fleet, self.request.made, Revert()
+        with naming_what_stays(undo), undo:
+            with authorization.handing_in(fleet, found.host, name, undo):
+                made = self._guest(found, wanted)
+                undo.push(f"purge {name} on {found.host}", purge.on_host, fleet, found.host, name)
+                handed_in(fleet, self.report, found.host, name, made)
+            undo.success()
+        return made
+
     def _guest(self, found: _Planned, wanted: dict[str, Any]) -> Made:
         asked = self.request
         wanted["itself"] = asked.new is None
+        if asked.seed is not None:
+            wanted["seed"] = asked.seed
         if asked.over:
             wanted |= {"over": True, "stop": asked.stop, "disk": asked.disk}
         if asked.instant:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from xml.etree import ElementTree
 
+from saltvirt.errors import BadAnswer
 from saltvirt.wire import Fact, seldom
+from saltvirt.xml.domain import Domain
 
 
 @dataclass(frozen=True)
@@ -152,6 +155,14 @@ class ShownBackup(Fact):
     definition: str
     disks: tuple[ShownDisk, ...]
     authority: str
+
+    @property
+    def seeded(self) -> bool:
+        """Whether the guest was seeded, by the record in its definition. Raises BadAnswer."""
+        try:
+            return bool(Domain.fromstring(self.definition).record.seeded)
+        except ElementTree.ParseError as exc:
+            raise BadAnswer(f"{self.host} shows a definition that is no XML: {exc}") from exc
 
 
 @dataclass(frozen=True)

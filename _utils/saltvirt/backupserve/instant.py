@@ -51,6 +51,11 @@ class FromBackup(Restore):
 
     def check(self) -> None:
         standing.socket_of(self.guest.name)
+        if self.guest.seed:
+            raise errors.Unsupported(
+                f"{self.guest.name} would run at once with the identity of its original: give "
+                "instant=False, or seed=False if the original is off for good"
+            )
         if stands.of(self.guest.name):
             raise errors.Refused(
                 f"{self.guest.name} stands on a backup already: virt.backup_instant shows it"

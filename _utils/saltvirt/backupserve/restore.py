@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors, units
 from saltvirt.backuphost import daemon
@@ -16,7 +16,13 @@ from saltvirt.design import identity
 from saltvirt.design.domain import RECORD_VERSION
 from saltvirt.host.domain import metadata
 from saltvirt.host.provision import disks, macs
-from saltvirt.host.provision.guest_builder import GuestBuilder, GuestRequest, Tools
+from saltvirt.host.provision.guest_builder import (
+    GuestBuilder,
+    GuestRequest,
+    Tools,
+    interfaces_of_copy,
+)
+from saltvirt.host.provision.rename import seeded_disk
 from saltvirt.images import tools as programs
 from saltvirt.spec.disk import DiskSpec
 from saltvirt.xml.disk import Disk
@@ -52,7 +58,8 @@ def sync(path: str) -> None:
 class Restore(GuestBuilder):
     """A guest from a backup. certificates: the folder with
     ca-cert.pem, client-cert.pem and client-key.pem. itself: it is the guest of the
-    backup, which is nowhere any more; else a second one, with an identity of its own."""
+    backup, which is nowhere any more; else a second one, with an identity of its own: with
+    ``guest.seed`` the system in it gets one as well."""
 
     VERB = "virt.backup_restore"
     # told of each file before it has a content
@@ -85,6 +92,8 @@ class Restore(GuestBuilder):
     def check(self) -> None:
         """Each disk has a place, and the host room."""
         self.tools.say("check", f"checking what the backup {self.shown.ident} needs here")
+        if self.guest.seed and not self.tools.seeder:
+            raise errors.Unsupported("this host cannot seed: give seed=False")
         there = {disk.target for disk in self.model.disks}
         for one in self.shown.disks:
             if one.target not in there:
@@ -113,12 +122,31 @@ class Restore(GuestBuilder):
     def fetch(self) -> None:
         """Nothing to fetch before the guest has its place."""
 
+    def seeded_work(self) -> disks.Work | None:
+        """The disk with the system that was seeded."""
+        disk = seeded_disk(self.model) if self.guest.seed else None
+        return next((work for work in self.works if disk and work.spec.name == disk.target), None)
+
+    def interfaces(self) -> list[dict[str, Any]]:
+        return interfaces_of_copy(self.dom, self.model)
+
+    def seed(self) -> str | None:
+        if not self.itself and self.seeded_work() is None:
+            self.tools.warn(
+                f"the system in {self.guest.name} was left as it is: it has the machine-id, host "
+                "name, SSH host keys and minion of its original"
+            )
+        return super().seed()
+
+    def finish(self, seeded: bool) -> None:
+        super().finish(seeded or bool(self.model.record.seeded))
+
     def definition(self) -> Domain:
         """That of the backup with the disks that are made here. Drives are empty: what was in them
         is in no backup."""
         built = self.model.copy()
         built.name = self.guest.name
-        built.record = GuestRecord(version=RECORD_VERSION)
+        built.record = self._record()
         for entry in self.model.record.entries:
             built.record.entries.append(entry.copy())
         made = {work.spec.name: work for work in self.works}
@@ -135,6 +163,13 @@ class Restore(GuestBuilder):
             self._another(built)
         identity.carry(self.model, built, self.macs)
         return built
+
+    def _record(self) -> GuestRecord:
+        """What stays true of a guest whose disks are made of a backup."""
+        found, old = GuestRecord(version=RECORD_VERSION), self.model.record
+        found.created, found.seeded = old.created, old.seeded
+        found.image, found.image_hash = old.image, old.image_hash
+        return found
 
     def point(self, record: GuestRecord, disk: Disk, path: str) -> None:
         """The file becomes the disk's, and the guest's own."""

@@ -12,7 +12,7 @@ from saltvirt.design.domain import RECORD_VERSION
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import lookup, metadata
 from saltvirt.host.provision import admission, disks, macs, pool_disk
-from saltvirt.host.provision.guest_builder import GuestBuilder
+from saltvirt.host.provision.guest_builder import GuestBuilder, interfaces_of_copy
 from saltvirt.host.storage import files, unchanged_disks
 from saltvirt.images import inspect
 from saltvirt.spec.disk import DiskSpec
@@ -156,12 +156,7 @@ class Clone(GuestBuilder):
         """Nothing to fetch: the disks are here."""
 
     def interfaces(self) -> list[dict[str, Any]]:
-        """Those of the copy, each with the MAC address that the system in it is bound to."""
-        made = Domain.fromstring(self.dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)).interfaces
-        return [
-            {"mac": new.mac, "original_mac": old.mac}
-            for new, old in zip(made, self.model.interfaces, strict=True)
-        ]
+        return interfaces_of_copy(self.dom, self.model)
 
     def finish(self, seeded: bool) -> None:
         """Without seeding, the copy has the minion that the original was seeded with."""

@@ -13,7 +13,7 @@ from saltvirt import errors
 from saltvirt.answers.made import Made, MadeDisk, MadeNic
 from saltvirt.design import identity
 from saltvirt.design.source import places
-from saltvirt.host.connection import translated
+from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import describe, lifecycle, lookup, metadata, purge, removal, stats
 from saltvirt.host.provision import admission, disk_notes, disks, image_location, progress_rate
 from saltvirt.host.storage import usage
@@ -24,8 +24,6 @@ from saltvirt.xml.domain import Domain
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
-
-    import libvirt
 
     from saltvirt.placement.facts import PlacementRequest
     from saltvirt.spec.disk import DiskSpec
@@ -370,6 +368,16 @@ class GuestBuilder(abc.ABC):
                 )
             )
         return found
+
+
+def interfaces_of_copy(dom: libvirt.virDomain, original: Domain) -> list[dict[str, Any]]:
+    """Those of a guest that is a copy, each with the MAC address that the system in it is bound
+    to: that of the original."""
+    made = Domain.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)).interfaces
+    return [
+        {"mac": new.mac, "original_mac": old.mac}
+        for new, old in zip(made, original.interfaces, strict=True)
+    ]
 
 
 def _first(source: dict[str, str] | None) -> str | None:
