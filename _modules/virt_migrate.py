@@ -160,6 +160,8 @@ def migrate(vm_, target, **kwargs):
         guest, allows more downtime in steps, then aborts; ``postcopy`` starts the guest on
         the target; ``pause`` pauses it for the rest. Default: ``virt:migration:policy``,
         else ``converge``
+    :param other_cpu: True moves a running guest that has the CPU of its host itself
+        (``host-passthrough``) to a host with another CPU; its programs may die. Default: False
     :param timeout: seconds for the whole. Default: 300 per GiB, at least 300
     :param placement: what the runner sends: the master's policy, which says how full the target
         may get; default: ``virt:placement`` here

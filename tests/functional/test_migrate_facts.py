@@ -102,6 +102,12 @@ def test_a_device_of_the_host_is_named_by_its_address():
         "</source></hostdev>"
     )
     assert facts._hostdev(ElementTree.fromstring(text)) == "pci bus=0x06 domain=0x0000"
+    nic = "<interface type='hostdev'><mac address='52:54:00:00:00:07'/></interface>"
+    plain = "<interface type='bridge'><mac address='52:54:00:00:00:08'/></interface>"
+    root = ElementTree.fromstring(f"<domain><devices>{text}{nic}{plain}</devices></domain>")
+    assert facts._hostdevs(root) == (
+        "pci bus=0x06 domain=0x0000", "network interface 52:54:00:00:00:07",
+    )  # fmt: skip
     assert facts._hostdev(ElementTree.fromstring("<hostdev mode='capabilities'/>")) == (
         "capabilities"
     )
@@ -426,3 +432,14 @@ def test_a_thin_volume_names_what_it_is_based_on(conn):
     root = ElementTree.fromstring(found.XMLDesc())
     assert root.findtext("backingStore/path") == "/srv/p/base.raw"
     assert root.find("backingStore/format").get("type") == "raw"
+
+
+def test_the_cpu_of_a_host_is_asked_for_where_a_guest_has_just_that(conn, real):
+    """libvirt's test driver has a model in its capabilities, and so has QEMU's."""
+    found = facts.host_cpu(conn)
+    assert found is None or found.model
+    mine = facts.host_cpu(real)
+    assert mine is not None and mine.model
+    assert facts._is_hosts(ElementTree.fromstring("<cpu mode='host-passthrough'/>"))
+    assert not facts._is_hosts(ElementTree.fromstring("<cpu mode='host-model'/>"))
+    assert not facts._is_hosts(None)

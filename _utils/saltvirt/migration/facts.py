@@ -137,6 +137,15 @@ class Nic(Fact):
 
 
 @dataclass(frozen=True)
+class HostCpu(Fact):
+    """The CPU of a host by its libvirt's capabilities: its model, and the features beyond that."""
+
+    vendor: str | None = None
+    model: str | None = None
+    features: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
 class GuestReport(Fact):
     """The guest, as its host tells of it; also in the journal of its migration.
 
@@ -145,7 +154,8 @@ class GuestReport(Fact):
     that it runs by. nvram: the file of the firmware's variables, "" where they are in no file.
     cpu: the XML of the CPU it runs with. hostdevs: host devices that it has; filesystems: folders
     of the host that are mounted in it. apart: files of snapshots on which no disk stands.
-    stands_on: the backup from which it runs as long as not all its blocks are here.
+    stands_on: the backup from which it runs as long as not all its blocks are here. host_cpu: that
+    of its host, where the guest has just that (``host-passthrough``).
     """
 
     name: str
@@ -178,6 +188,7 @@ class GuestReport(Fact):
     disks: tuple[DiskReport, ...] = ()
     apart: tuple[str, ...] = ()
     stands_on: str | None = None
+    host_cpu: HostCpu | None = seldom(None)
 
 
 @dataclass(frozen=True)
@@ -232,7 +243,8 @@ class TargetReport:
     hugepages: size in KiB to how many KiB they are. domains: its guests; reservations: of those
     on their way to it. growth: folder to the bytes by which the disks of its guests may still grow.
     networks: name to whether it is started. bridges, links: names. cpu_error: why the guest's CPU
-    does not run there. places: by a DiskReport's key or a path. free_bytes: by folder.
+    does not run there; cpu: that of the host. places: by a DiskReport's key or a path. free_bytes:
+    by folder.
     """
 
     hostname: str
@@ -251,6 +263,7 @@ class TargetReport:
     bridges: list[str] | None = None
     machine: MachineReport = MachineReport()
     cpu_error: str | None = None
+    cpu: HostCpu | None = None
     places: dict[str, PlaceReport] = field(default_factory=dict)
     free_bytes: dict[str, int | None] = field(default_factory=dict)
 

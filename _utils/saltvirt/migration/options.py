@@ -34,7 +34,8 @@ POINTERS = {
 class Options:
     """Bandwidths in MiB/s, downtime in ms, percents as whole numbers; None: libvirt's choice.
 
-    live: None: unless QEMU emulates the guest's CPU, see is_not_live.
+    other_cpu: a guest with its host's own CPU goes to a host with another one. live: None: unless
+    QEMU emulates the guest's CPU, see is_not_live.
     """
 
     live: bool | None = None
@@ -61,6 +62,7 @@ class Options:
     tunnel: bool = False
     policy: str = "converge"
     timeout: int | None = None
+    other_cpu: bool = False
 
 
 def parse(given: Mapping[str, Any], tunnel: bool = False, policy: str = Options.policy) -> Options:
@@ -191,6 +193,11 @@ def _consistent(options: Options) -> None:
         )
     if options.tunnel and (options.postcopy or options.policy == "postcopy"):
         raise InvalidInput("postcopy and virt:tunnel exclude each other: set virt:tunnel to False")
+    if options.parallel_connections and (options.postcopy or options.policy == "postcopy"):
+        raise InvalidInput(
+            "parallel_connections and postcopy exclude each other: QEMU knows no such migration "
+            "before 10.1; drop one"
+        )
     if options.compressed and options.parallel_connections:
         raise InvalidInput("compressed and parallel_connections exclude each other: drop one")
     if not options.compressed and options.comp_methods:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from saltvirt.migration.options import MigrationSettings
 
-GIB = 1024**3
+MIB, GIB = 1024**2, 1024**3
+# what a limited bandwidth needs at least, times this: the guest writes meanwhile
+_SLACK = 2
 
 WAIT = "wait"
 ABORT = "abort"
@@ -27,8 +29,9 @@ _GAIN = 0.95
 class MigrationPolicy:
     """How patient to be, and what to do when patience ends.
 
-    timeout_s: the whole migration. stall_s: without getting nearer to the end, and of memory
-    PASSES passes of it. pause_s: how long ``pause`` may keep the guest paused.
+    timeout_s: the whole migration. begin_s: until the first byte is sent: the target allocates the
+    guest's memory before. stall_s: without getting nearer to the end, and of memory PASSES passes
+    of it. pause_s: how long ``pause`` may keep the guest paused.
     downtime_ms: the steps by which ``converge`` raises the tolerated downtime,
     one each step_s without progress, and each pass.
     """
@@ -39,6 +42,7 @@ class MigrationPolicy:
     step_s: float = 10
     pause_s: float = 60
     downtime_ms: tuple[int, ...] = (500, 1000, 2000, 4000)
+    begin_s: float = 150
 
 
 @dataclass(frozen=True)
@@ -97,11 +101,14 @@ class Progress:
 def limits(size_bytes: int, given: MigrationSettings, name: str = "converge") -> MigrationPolicy:
     """The MigrationPolicy for a guest with that much memory and disk to move."""
     per_gib = float(given.timeout_per_gib or 300)
-    timeout_s = float(given.timeout or max(300, per_gib * size_bytes / GIB))
+    slowest_s = _SLACK * size_bytes / (given.bandwidth * MIB) if given.bandwidth else 0
+    timeout_s = float(given.timeout or max(300, per_gib * size_bytes / GIB, slowest_s))
+    stall_s = float(given.stall_timeout or 150)
     return MigrationPolicy(
         name=name,
         timeout_s=timeout_s,
-        stall_s=float(given.stall_timeout or 150),
+        begin_s=stall_s + size_bytes / GIB,
+        stall_s=stall_s,
         step_s=float(given.downtime_step or 10),
         pause_s=float(given.longest_pause or 60),
     )
@@ -175,7 +182,7 @@ def decide(progress: Progress, elapsed_s: float, policy: MigrationPolicy) -> Act
     if progress.postcopy:
         return Action()
     stalled_s = elapsed_s - progress.moved_at
-    if stalled_s > policy.stall_s:
+    if stalled_s > (policy.stall_s if progress.processed else policy.begin_s):
         return Action(ABORT, reason=f"nothing was sent for {stalled_s:.0f} s")
     return Action() if progress.paused else _while_it_runs(progress, elapsed_s, policy)
 

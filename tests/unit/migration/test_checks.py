@@ -4,6 +4,7 @@ import pytest
 
 from saltvirt.migration import checks, options, storage, transport
 from saltvirt.migration.checks import room
+from saltvirt.migration.facts import HostCpu
 from saltvirt.placement import policy
 from tests.unit.migration import facts
 
@@ -70,6 +71,36 @@ def test_reasons_of_the_target(changes, words):
     found = reasons(facts.guest(), facts.host(**changes))
     assert len(found) == 1
     assert words in found[0]
+
+
+INTEL = {"vendor": "Intel", "model": "Skylake-Server", "features": ["avx512f", "vmx"]}
+
+
+@pytest.mark.parametrize(
+    ("there", "words"),
+    [
+        (INTEL, None),
+        (None, None),
+        ({**INTEL, "features": ["avx512f", "vmx", "pku"]}, None),
+        ({**INTEL, "model": "Haswell"}, "hv2 has Intel Haswell, not Intel Skylake-Server"),
+        ({**INTEL, "vendor": "AMD", "model": "EPYC"}, "hv2 has AMD EPYC, not Intel Skylake-Server"),
+        ({**INTEL, "features": ["vmx"]}, "hv2 has a CPU without avx512f"),
+    ],
+)
+def test_a_guest_with_the_cpu_of_its_host_needs_the_same_one_there(there, words):
+    """libvirt calls it compatible with any host."""
+    guest = facts.guest(host_cpu=INTEL)
+    host = facts.host(cpu=there and HostCpu.from_answer(there, "hv2"))
+    found = reasons(guest, host)
+    assert len(found) == bool(words)
+    if words:
+        assert words in found[0]
+        assert "host-passthrough" in found[0]
+    asked = checks.CheckedMigration(options.parse({"other_cpu": True}), transport.parse("hv2"))
+    assert checks.cpu.differs(*(HostCpu.from_answer(INTEL, "x"),) * 2) is None
+    assert [*checks.cpu.reasons(guest, host, asked)] == []
+    assert reasons(replace(guest, active=False, state="shutdown"), host) == []
+    assert reasons(facts.guest(), host) == [], "a model that libvirt compares"
 
 
 def test_all_reasons_come_at_once():

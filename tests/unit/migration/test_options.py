@@ -148,6 +148,8 @@ def test_what_stands_still_needs_no_help_to_come_to_an_end():
         ({"tunnel": True, "postcopy": True}, "virt:tunnel"),
         ({"tunnel": True, "parallel_connections": 2}, "virt:tunnel"),
         ({"tunnel": True, "policy": "postcopy"}, "virt:tunnel"),
+        ({"policy": "postcopy", "parallel_connections": 2}, "parallel_connections and postcopy"),
+        ({"postcopy": True, "parallel_connections": 2}, "parallel_connections and postcopy"),
         ({"compressed": True, "parallel_connections": 2}, "compressed and parallel"),
         ({"comp_methods": 5, "compressed": True}, "comp_methods 5 is not a list"),
         ({"auto_converge_initial": 100}, "auto_converge_initial 100 is more than 99"),

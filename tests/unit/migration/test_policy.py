@@ -168,9 +168,13 @@ def test_time_outs_grow_with_the_guest():
 
 
 def test_the_limits_are_the_documented_ones():
-    assert p.limits(1, MigrationSettings()) == p.MigrationPolicy("converge", 300, 150, 10, 60)
+    assert p.limits(1, MigrationSettings()) == p.MigrationPolicy(
+        "converge", 300, 150, 10, 60, begin_s=150 + 1 / p.GIB
+    )
     given = MigrationSettings(timeout=1, stall_timeout=2, downtime_step=3, longest_pause=4)
-    assert p.limits(1, given, "safe") == p.MigrationPolicy("safe", 1, 2, 3, 4)
+    assert p.limits(1, given, "safe") == p.MigrationPolicy(
+        "safe", 1, 2, 3, 4, begin_s=2 + 1 / p.GIB
+    )
 
 
 def test_a_part_of_a_hundred_is_shown():
@@ -289,3 +293,23 @@ def test_the_passes_before_the_guest_was_slowed_are_forgiven():
     assert p.decide(stalled, 400, p.MigrationPolicy("safe")).kind == p.WAIT
     more = p.replace(stalled, fruitless=p.PASSES + 3)
     assert p.decide(more, 400, p.MigrationPolicy("safe")).kind == p.ABORT
+
+
+def test_a_target_that_allocates_much_memory_may_take_longer_before_the_first_byte():
+    """Huge pages of more than 1 TiB take minutes; nothing is sent until then."""
+    big = p.limits(1024 * p.GIB, MigrationSettings())
+    assert p.decide(p.Progress(), 1100, big).kind == p.WAIT
+    assert p.decide(p.Progress(), 1180, big) == p.Action(
+        p.ABORT, reason="nothing was sent for 1180 s"
+    )
+    begun = p.advance(p.Progress(), {"data_total": 9, "data_processed": 1}, 1000.0)
+    assert p.decide(begun, 1149, big).kind == p.WAIT
+    assert p.decide(begun, 1151, big).kind == p.ABORT
+
+
+def test_a_limited_bandwidth_has_the_time_that_it_needs():
+    given = MigrationSettings(bandwidth=3)
+    needs_s = 20 * 1024 / 3
+    assert p.limits(20 * p.GIB, given).timeout_s == 2 * needs_s > 6000
+    assert p.limits(20 * p.GIB, MigrationSettings(bandwidth=100)).timeout_s == 6000
+    assert p.limits(20 * p.GIB, MigrationSettings(bandwidth=3, timeout=9)).timeout_s == 9

@@ -29,6 +29,7 @@ from saltvirt.migration.facts import (
     DiskReport,
     DomainReport,
     GuestReport,
+    HostCpu,
     MachineReport,
     Nic,
     PlaceReport,
@@ -73,8 +74,9 @@ def guest(dom: libvirt.virDomain) -> GuestReport:
             emulator=root.findtext("devices/emulator"),
             nvram=files.variables_of(root),
             cpu=ElementTree.tostring(cpu, encoding="unicode") if cpu is not None else None,
+            host_cpu=host_cpu(conn) if _is_hosts(cpu) else None,
             nics=tuple(_nic(nic) for nic in root.iterfind("devices/interface")),
-            hostdevs=tuple(_hostdev(dev) for dev in root.iterfind("devices/hostdev")),
+            hostdevs=_hostdevs(root),
             filesystems=tuple(t.get("dir") for t in root.iterfind("devices/filesystem/target")),
             tpm=root.find("devices/tpm/backend[@type='emulator']") is not None,
             disks=disks,
@@ -126,6 +128,14 @@ def _nic(nic: Element) -> Nic:
     return Nic(kind, name, mac.get("address", "").lower() if mac is not None else "")
 
 
+def _hostdevs(root: Element) -> tuple[str, ...]:
+    """The devices of the host in the guest; a virtual function of a network card (SR-IOV) is an
+    interface of its own type."""
+    found = [_hostdev(dev) for dev in root.iterfind("devices/hostdev")]
+    nics = root.iterfind("devices/interface[@type='hostdev']")
+    return (*found, *(f"network interface {_nic(nic).mac}" for nic in nics))
+
+
 def _hostdev(dev: Element) -> str:
     address = dev.find("source/address")
     parts = [f"{k}={v}" for k, v in sorted(address.attrib.items())] if address is not None else []
@@ -136,6 +146,20 @@ def host_uuid(conn: libvirt.virConnect) -> str | None:
     """What tells one host from another: libvirt's, made from the BIOS or its own file."""
     root = ElementTree.fromstring(conn.getCapabilities())
     return root.findtext("host/uuid")
+
+
+def _is_hosts(cpu: Element | None) -> bool:
+    """Whether a guest has just the CPU of its host."""
+    return cpu is not None and cpu.get("mode") == "host-passthrough"
+
+
+def host_cpu(conn: libvirt.virConnect) -> HostCpu | None:
+    """The host's own CPU, or None where libvirt does not know it."""
+    cpu = ElementTree.fromstring(conn.getCapabilities()).find("host/cpu")
+    if cpu is None or cpu.findtext("model") is None:
+        return None
+    features = frozenset(one.get("name", "") for one in cpu.iterfind("feature"))
+    return HostCpu(cpu.findtext("vendor"), cpu.findtext("model"), features)
 
 
 def target(
@@ -165,6 +189,7 @@ def target(
             bridges=_links(peer, "bridge"),
             machine=_machine(peer, report),
             cpu_error=_cpu_error(peer, report),
+            cpu=host_cpu(peer) if report.host_cpu else None,
         )
     places, free = _folders(peer, report, marks or {})
     return replace(found, places=places, free_bytes=free)

@@ -148,6 +148,8 @@ class Migration:
         configured = self.job.configured
         if options.timeout:
             configured = replace(configured, timeout=options.timeout)
+        if options.max_bandwidth:
+            configured = replace(configured, bandwidth=options.max_bandwidth)
         disks = [plan.target for plan in self.copied]
         zeroes = flags.discarding(self.report, self.host, disks)
         job = live.Job(

@@ -41,8 +41,16 @@ def write(why: str | None, guests: Iterable[str] = (), path: Path = MARK) -> Non
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
     mark = MaintenanceMark(why, tuple(sorted(guests)))
-    fresh.write_text(json.dumps(mark.to_answer()), encoding="utf-8")
+    with open(fresh, "w", encoding="utf-8") as file:
+        file.write(json.dumps(mark.to_answer()))
+        file.flush()
+        os.fsync(file.fileno())  # the host is switched off soon after it was drained
     os.replace(fresh, path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def clear(path: Path = MARK) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from saltvirt.migration.facts import GuestReport, TargetReport
+from saltvirt.migration.facts import GuestReport, HostCpu, TargetReport
 
 if TYPE_CHECKING:
     from saltvirt.migration.checks import CheckedMigration
@@ -14,3 +14,24 @@ if TYPE_CHECKING:
 def reasons(guest: GuestReport, host: TargetReport, request: CheckedMigration) -> Iterator[str]:
     if guest.active and host.cpu_error:
         yield f"the guest's CPU cannot run on {host.hostname}: {host.cpu_error}"
+    if guest.active and guest.host_cpu and host.cpu and not request.options.other_cpu:
+        what = differs(guest.host_cpu, host.cpu)
+        if what:
+            yield (
+                f"the guest has the CPU of {guest.host} itself (host-passthrough), and "
+                f"{host.hostname} has {what}: its programs would die; give it the mode host-model, "
+                "stop it, or give other_cpu=True"
+            )
+
+
+def differs(here: HostCpu, there: HostCpu) -> str | None:
+    """What a guest that has just the one CPU would not find on the other host, or None. libvirt
+    calls such a CPU compatible with any host."""
+    if (here.vendor, here.model) != (there.vendor, there.model):
+        return f"{_words(there)}, not {_words(here)}"
+    lacks = sorted(here.features - there.features)
+    return f"a CPU without {', '.join(lacks)}" if lacks else None
+
+
+def _words(cpu: HostCpu) -> str:
+    return " ".join(filter(None, (cpu.vendor, cpu.model))) or "an unknown CPU"
