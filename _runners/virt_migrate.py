@@ -11,7 +11,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import settings, units
+from saltvirt import names, settings, units
 from saltvirt.fleet.client import Fleet
 from saltvirt.hamaster import of_master
 from saltvirt.operations import migrate as migrating  # the name is a function's here
@@ -141,19 +141,22 @@ def restore(host, test=False):
 
 
 @result.reporting
-def rebalance(apply=False, threshold=THRESHOLD, test=False):
+def rebalance(apply=False, threshold=THRESHOLD, test=False, stay=()):
     """
     Moves that would make the cloud more even; with ``apply`` they are made.
 
     Each move is simulated before the next is chosen. When applying, the two hosts of a move are
-    asked again after it, and it stops when the cloud is not as predicted.
+    asked again after it, and it stops when the cloud is not as predicted. A guest that can go
+    nowhere, by its host's word, or whose move fails, stays, and the rest is planned without it.
 
     :param apply: make the moves; default: show them
     :param test: show them, whatever ``apply`` says
     :param threshold: a cloud whose score (spread of promised memory and half that of vCPUs,
         as fractions) is below it is left alone
+    :param stay: names of guests that are left where they are, as a list or with commas
 
-    :return: under ``rebalance`` ``score``, ``table`` of the moves with the score after each;
+    :return: under ``rebalance`` ``score``, ``table`` of the moves with the score after each,
+        ``stay`` (guest to why it can go nowhere);
         when applied ``result``, ``comment``, ``changes``
 
     CLI Example:
@@ -161,15 +164,17 @@ def rebalance(apply=False, threshold=THRESHOLD, test=False):
     .. code-block:: bash
 
         salt-run virt.rebalance
-        salt-run virt.rebalance apply=True
+        salt-run virt.rebalance apply=True stay=db1,db2
     """
+    given = stay.split(",") if isinstance(stay, str) else stay
+    stay = [names.guest(str(name).strip()) for name in given or ()]
     threshold = units.parse_number(threshold, "threshold")
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, "rebalance", "rebalance", __salt__)
         plans: migrating.Plans = {}
         move = _mover(others=True, plans=plans)
         keeps = of_master.keeper(__opts__)
-        even = Rebalance(fleet, _policy(), threshold, move, progress, plans, keeps)
+        even = Rebalance(fleet, _policy(), threshold, move, progress, plans, keeps, stay)
         return operation.perform(even, test or not apply)
 
 

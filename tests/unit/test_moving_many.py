@@ -84,6 +84,7 @@ def test_a_guest_that_makes_the_cloud_even_costs_three_jobs_to_five_hosts(tmp_pa
     assert (found["result"], len(moved)) == (True, 6)
     assert cloud.jobs == {
         "virt.inventory": 1 + 6, "virt.migrate_locations": 6, "virt.migrate": 6,
+        "virt.migratable": 1,
     }  # fmt: skip
     sizes = Counter(len(hosts) for hosts in cloud.of("virt.inventory"))
     assert sizes == {HOSTS: 1, 2: 6}

@@ -1,9 +1,10 @@
+import random
 from dataclasses import replace
 
 import pytest
 
 from saltvirt.placement import policy, rebalance
-from saltvirt.placement.facts import Guest, Host
+from saltvirt.placement.facts import Disk, Guest, Host, Store
 from tests.unit.placement import NOTHING_BESIDE
 
 GIB_KIB = 1024**2
@@ -94,3 +95,24 @@ def test_the_guest_that_is_named_is_the_one_that_moves():
     found = rebalance.moved(cloud, rebalance.RebalanceMove("a-1", "a", "b", 1.0, 0.0))
     assert [g.name for g in found["a"].guests] == ["a-0"]
     assert [(g.name, g.memory_kib) for g in found["b"].guests] == [("a-1", 2 * GIB_KIB)]
+
+
+def test_of_guests_that_gain_the_same_the_one_with_the_least_disk_moves():
+    """A guest of 4 TiB went, where one without disks gained the same."""
+    big = Guest("a-0", state="running", vcpus=1, memory_kib=4 * GIB_KIB, disks=(Disk(1 << 42),))
+    small = replace(big, name="a-9", disks=(Disk(1 << 30),))
+    room = {"stores": {"/": Store(1 << 44, 1 << 44)}, "mounts": {"/": "/"}, "images_store": "/"}
+    full, empty = replace(host("a"), guests=(big, small), **room), replace(host("b"), **room)
+    assert [move.guest for move in rebalance.plan([full, empty], PLAIN)] == ["a-9"]
+    served = replace(big, disks=(Disk(1 << 42, shared="nfs nas:/vm"),))
+    assert rebalance._copied_bytes(served) == 0
+
+
+def test_no_guest_moves_twice_in_a_plan():
+    rng = random.Random(7)
+    for _ in range(60):
+        cloud = [
+            host(name, *(rng.randint(1, 5) for _ in range(rng.randint(0, 4)))) for name in "abcd"
+        ]
+        names = [move.guest for move in rebalance.plan(cloud, PLAIN, threshold=0)]
+        assert len(names) == len({*names})

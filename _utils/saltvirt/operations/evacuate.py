@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from saltvirt import errors, plain, units
-from saltvirt.answers.migration import Migratable
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import inventory, keepers, lock, moves, reserved
@@ -217,19 +216,7 @@ class Evacuate:
     def _pinned(self) -> dict[str, str]:
         """Guest of the host to why it can go nowhere, as the host itself says of each."""
         [here] = self._asked([self.host])
-        names = [guest.name for guest in here.guests]
-        calls = [{"vm_": name} for name in names]
-        answers = self.fleet.each(self.host, "virt.migratable", calls) if calls else []
-        pinned: dict[str, str] = {}
-        for name, answer in zip(names, answers, strict=True):
-            try:
-                found = Migratable.from_answer(answer.get(), self.host)
-            except errors.VirtError as exc:
-                pinned[name] = exc.text
-                continue
-            if not found.migratable:
-                pinned[name] = "; ".join(found.reasons)
-        return pinned
+        return migrating.pinned(self.fleet, self.host, [guest.name for guest in here.guests])
 
     def _plan(
         self, pinned: Mapping[str, str] | None = None

@@ -197,6 +197,22 @@ def examine(fleet: Fleet, name: str, target: str | None = None) -> Migratable:
     return _examined(fleet, seen, source, {"vm_": name, "target": target})
 
 
+def pinned(fleet: Fleet, host: str, guests: list[str]) -> dict[str, str]:
+    """Of these guests of the host, each that can go nowhere to the reasons, by the host's word."""
+    calls = [{"vm_": name} for name in guests]
+    answers = fleet.each(host, "virt.migratable", calls) if calls else []
+    found: dict[str, str] = {}
+    for name, one in zip(guests, answers, strict=True):
+        try:
+            said = Migratable.from_answer(one.get(), host)
+        except errors.VirtError as exc:
+            found[name] = exc.text
+            continue
+        if not said.migratable:
+            found[name] = "; ".join(said.reasons)
+    return found
+
+
 def verdict(name: str, target: str, found: Migratable) -> str:
     """What ``virt.migratable`` found, as a sentence."""
     where = f" to {target}" if target else ""

@@ -59,13 +59,13 @@ def plan(
     """The moves, in order. Empty when the score is under the threshold or nothing gains.
 
     hosts: iterable of facts.Host; those in maintenance are left alone. most: at most so many. stay:
-    guests that are left where they are.
+    guests that are left where they are. No guest moves twice.
     """
     cloud = {host.name: host for host in hosts if not host.maintenance}
     moves: list[RebalanceMove] = []
     now = score(list(cloud.values()), policy)
     while now > threshold and len(moves) < most:
-        best = _best(cloud, policy, now, stay)
+        best = _best(cloud, policy, now, {*stay, *(move.guest for move in moves)})
         if best is None or now - best.after < LEAST_GAIN:
             break
         moves.append(best)
@@ -97,7 +97,15 @@ def _best(
         if guest.state == "running" and guest.name not in stay
         for move in _moves(guest, source, by_load[:EDGE], cloud, policy, now)
     ]
-    return min(found, key=lambda m: (m.after, m.guest, m.target), default=None)
+    least = min((move.after for move in found), default=0.0)
+    near = [move for move in found if move.after - least < LEAST_GAIN]
+    copied = {guest.name: _copied_bytes(guest) for host in by_load for guest in host.guests}
+    return min(near, key=lambda m: (copied[m.guest], m.after, m.guest, m.target), default=None)
+
+
+def _copied_bytes(guest: Guest) -> int:
+    """How much of its disks would be copied at most."""
+    return sum(disk.size_bytes for disk in guest.disks if not disk.shared)
 
 
 def _moves(
