@@ -22,7 +22,7 @@ libvirt_python_build:
 
 libvirt_python:
   cmd.run:
-    - name: {{ pip }} install --no-cache-dir '{{ build.requirement }}'
+    - name: {{ (pip ~ " install --no-cache-dir " ~ (build.requirement | string | quote)) | yaml_dquote }}
     - unless: {{ has_binding }}
     - reload_modules: true
     - require:

@@ -5,6 +5,7 @@ The grains were recorded by Salt's own code from each distribution's os-release 
 
 import hashlib
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from salt.loader.lazy import LazyLoader
 
 GRAINS = Path(golden.__file__).parent / "formula/grains"
 ONEDIR = "/opt/saltstack/salt/bin/python3.10"
-INSTALL = "install --no-cache-dir 'libvirt-python'"
+INSTALL = "install --no-cache-dir libvirt-python"
 BUNDLE = "/usr/lib/venv-salt-minion/bin/python"
 DISTRIBUTIONS = sorted(path.stem for path in GRAINS.glob("*.yaml"))
 # what is said once, before the parameters; what Salt adds for itself begins with __
@@ -103,6 +104,34 @@ def test_the_binding_goes_into_the_python_that_runs_salt(render, python, expecte
     assert expected.items() <= chunks[-1].items()
     if "cmd.run" in expected:
         assert chunks[-1]["unless"] == f"{python} -c 'import libvirt'"
+
+
+def test_a_requirement_may_have_quotes_of_its_own(render):
+    named = "libvirt-python>=9; python_version>='3.10'"
+    chunks = render("debian-12", "libvirt.python", {"python": {"requirement": named}})
+    argv = shlex.split(chunks[-1]["cmd.run"])
+    assert argv[-1] == named
+
+
+@pytest.mark.parametrize(
+    "distribution", ["opensuse-tumbleweed", "opensuse-leap-15.6", "sles-15.6", "sles-16.0"]
+)
+def test_suse_has_names_of_its_own(render, distribution):
+    """Names that are capabilities of other packages count as missing unless they are resolved."""
+    chunks = render(distribution, "libvirt.ha")
+    by_id = {str(chunk["pkgs"]): chunk for chunk in chunks if chunk.get("pkgs")}
+    assert "['python3-libvirt-python']" in by_id
+    [libvirts] = [chunk for name, chunk in by_id.items() if "libvirt-client" in name]
+    assert libvirts["resolve_capabilities"] is True
+    built = render(distribution, "libvirt.python", pythonexecutable=ONEDIR)
+    [build] = [chunk for chunk in built if "pkg-config" in chunk.get("pkgs", ())]
+    assert build["resolve_capabilities"] is True
+
+
+@pytest.mark.parametrize("distribution", ["opensuse-tumbleweed", "fedora-42", "rocky-9"])
+def test_the_exporters_library_has_the_distributions_name(render, distribution):
+    chunks = render(distribution, "libvirt.metrics", pythonexecutable="/usr/bin/python3")
+    assert "python3-prometheus_client" in [chunk.get("pkg.installed") for chunk in chunks]
 
 
 BY_PIP = "install --no-cache-dir --disable-pip-version-check --no-deps --force-reinstall"
@@ -336,20 +365,23 @@ def test_the_exporter_is_set_up_by_name_alone(render):
 
 
 @pytest.mark.parametrize(
-    ("engines", "what"),
+    ("listed", "state"),
     [
-        (["libvirt_events"], "test.fail_without_changes"),
-        ([{"libvirt_events": {}}], "test.fail_without_changes"),
-        ([{"virt_exporter": {"port": 1}}], "file.managed"),
-        (["libvirt_events", "virt_exporter"], None),
+        ("engines: [libvirt_events]", "test.fail_without_changes"),
+        ("engines:\n- libvirt_events\n- virt_exporter: {port: 1}", None),
+        ("#engines: []", "file.managed"),
     ],
 )
-def test_engines_that_a_minion_has_are_not_taken_from_it(highstate, render, engines, what):
-    highstate.state.opts["engines"] = engines
+def test_engines_of_the_minions_main_file_stay(highstate, render, tmp_path, listed, state):
+    """A list in minion.d would replace it."""
+    opts, path = highstate.state.opts, tmp_path / "minion"
+    before = opts["conf_file"]
+    path.write_text(f"master: m\n{listed}\n")
+    opts["conf_file"] = str(path)
     try:
-        found = of_metrics(render)
+        states = of_metrics(render)
     finally:
-        highstate.state.opts["engines"] = []
-    assert {*found} - {"cmd.run"} == ({what} if what else set())
-    if what == "test.fail_without_changes":
-        assert "libvirt_events" in found[what][what]
+        opts["conf_file"] = before
+    assert {*states} - {"cmd.run"} == ({state} if state else set())
+    if state == "test.fail_without_changes":
+        assert str(path) in states[state][state]
