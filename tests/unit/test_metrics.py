@@ -14,11 +14,12 @@ from prometheus_client.openmetrics import parser
 
 from saltvirt import errors
 from saltvirt.metrics import family, guests, room
+from saltvirt.metricserve import look as look_module
 from saltvirt.metricserve import options, source, text
 from saltvirt.metricserve.look import Fresh, Look
 from saltvirt.placement.facts import Arriving, Folder, Guest, Inventory, Pool, Store, host_of
 from saltvirt.placement.policy import PlacementPolicy
-from tests.clock import until
+from tests.clock import Clock, until
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 GIB = 1024**3
@@ -309,6 +310,18 @@ def test_nothing_old_stands_in_for_what_cannot_be_read(caplog):
         assert value(found, "look_up", part="room", host="hv1") == there
         assert ("saltvirt_look_timestamp_seconds" in found) is there
     assert caplog.text.count("libvirt is away") == 1
+
+
+def test_nothing_old_stands_in_while_a_look_hangs(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(look_module, "time", clock)
+    look = Look(lambda: [family.one("n", "A number.", {}, 0)], 60, "room")
+    look.look()
+    for seconds, up in ((179, 1), (2, 0)):
+        clock.sleep(seconds)
+        read = parsed(source.families({"host": "hv1"}, lambda: iter(()), {"room": look}))
+        assert value(read, "look_up", part="room", host="hv1") == up
+        assert ("saltvirt_n" in read) == bool(up)
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):

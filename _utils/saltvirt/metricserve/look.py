@@ -59,19 +59,25 @@ class Fresh(Generic[_T]):
                 self._under_way = None
 
 
+# what was read counts for so many intervals, if a later look hangs
+_INTERVALS = 3
+
+
 class Look(Generic[_T]):
     """Reads every ``every_s`` seconds, in a thread of its own. What cannot be read is said once in
-    the log, and nothing old stands in for it."""
+    the log, and nothing old stands in for it, also while a look hangs."""
 
     def __init__(self, read: Callable[[], _T], every_s: float, what: str) -> None:
         self.read, self.every_s, self.what = read, every_s, what
         self._found: tuple[_T | None, float | None] = None, None
+        self._expires_s = 0.0
         self._why = ""
 
     @property
     def found(self) -> tuple[_T | None, float | None]:
-        """(what was read, when, in seconds since 1970); None where it could not be."""
-        return self._found
+        """(what was read, when, in seconds since 1970); None where it could not be, or not for so
+        long that it no longer counts."""
+        return self._found if time.monotonic() < self._expires_s else (None, None)
 
     def begin(self, stop: threading.Event) -> None:
         """Until it is stopped."""
@@ -91,6 +97,7 @@ class Look(Generic[_T]):
         why: Exception | None = None
         try:
             self._found = self.read(), time.time()
+            self._expires_s = time.monotonic() + _INTERVALS * self.every_s
         except errors.StaleLibrary:
             raise
         except Exception as exc:
