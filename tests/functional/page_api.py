@@ -7,6 +7,8 @@ import random
 import threading
 from pathlib import Path
 
+from tests.clock import until
+
 NOVNC = Path("/usr/share/novnc")
 FILES = Path(__file__).resolve().parents[2] / "formulas/virt/page/files"
 KINDS = {
@@ -44,14 +46,15 @@ class Api(http.server.ThreadingHTTPServer):
     """hosts: as of :func:`cloud`. ``calls``: (function, its arguments), in their order.
     ``answers``: function to what is answered in place of its own. ``refuses``: functions that the
     user may not call. ``valid``: is the session still good. ``has_events``: may the user read
-    them. ``has_novnc``: are its files beside the page's."""
+    them. ``has_novnc``: are its files beside the page's. ``cuts``: the streams of events break off
+    while a job is begun, and its end is told to nobody."""
 
     daemon_threads = True
 
     def __init__(self, hosts):
         super().__init__(("127.0.0.1", 0), Handler)
         self.hosts, self.calls, self.answers, self.refuses = hosts, [], {}, set()
-        self.valid, self.has_events, self.has_novnc = True, True, True
+        self.valid, self.has_events, self.has_novnc, self.cuts = True, True, True, False
         self.listeners, self.jids = [], iter(range(1, 1 << 30))
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.thread = threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True)
@@ -64,6 +67,13 @@ class Api(http.server.ThreadingHTTPServer):
         self.shutdown()
         self.server_close()
         self.thread.join()
+
+    def cut(self):
+        """Break the streams of events off, and wait until the page has opened one again."""
+        before = list(self.listeners)
+        for one in before:
+            one.put(None)
+        until(lambda: set(map(id, self.listeners)) - set(map(id, before)), "a stream again")
 
     def tell(self, tag, data):
         """An event to all pages."""
@@ -312,8 +322,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if low["client"] == "runner":
             found = {"data": self.server.call(fun, arguments), "outputter": "virt_query"}
             return self.answer(200, {"return": [found]})
+        if self.server.cuts:
+            self.server.cut()
         jid = str(next(self.server.jids))
         self.answer(200, {"return": [{"tag": f"salt/run/{jid}", "jid": jid}]})
         found = {"data": self.server.call(fun, arguments), "outputter": "virt_query"}
-        self.server.tell(f"salt/run/{jid}/ret", {"fun": f"runner.virt.{fun}", "return": found})
+        if not self.server.cuts:
+            self.server.tell(f"salt/run/{jid}/ret", {"fun": f"runner.virt.{fun}", "return": found})
         return None

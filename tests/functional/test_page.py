@@ -310,6 +310,55 @@ def test_health_at_a_glance(inside, api):
     assert marks == ["all is well", "look here", "all is well", "all is well", "all is well"]
 
 
+LATEST = """
+return import("/static/health.js").then((health) => health.backups({
+    nas: [{guest: "a", when: "2026-11-20"}, {guest: "a", when: "2026-11-27"},
+          {guest: "b", when: "2026-11-20"}],
+    offsite: [{guest: "a", when: "2026-11-01", wrong: "half"},
+              {guest: "b", when: "2026-11-26", wrong: "half"}],
+}).rows.slice(1).map((row) => row.slice(0, 3)))
+"""
+
+
+def test_the_latest_backup_is_that_of_all_targets(inside):
+    assert inside.run(LATEST) == [["a", "2026-11-27", "nas"], ["b", "2026-11-20", "nas"]]
+
+
+ACT = """
+const [name] = arguments;
+return import("/static/store.js")
+    .then((store) => store.act("migrate", name, {}, [name], true)).then((said) => said.comment)
+"""
+
+
+def test_a_job_that_is_begun_while_the_stream_breaks_off_is_not_waited_for(inside, api):
+    inside.one(".tile.guest")
+    inside.until_text("live", ".live")
+    api.cuts = True
+    assert "the stream of events broke off" in inside.run(ACT, guest_in(api, "running"))
+
+
+def test_an_address_of_the_pages_own_making_shows_the_hosts(inside):
+    inside.one(".tile.guest")
+    inside.run("location.hash = '#constructor'")
+    inside.until(lambda: inside.driver.title.startswith("Hosts "), "the hosts are shown")
+
+
+def test_a_browser_that_blocks_storage_shows_the_page(page, api):
+    blocked = """for (const name of ["localStorage", "sessionStorage"])
+        Object.defineProperty(window, name, {get() { throw new DOMException("blocked"); }});"""
+    add, remove = (f"Page.{verb}ScriptToEvaluateOnNewDocument" for verb in ("add", "remove"))
+    made = page.driver.execute_cdp_cmd(add, {"source": blocked})
+    try:
+        page.get(f"{api.url}/page")
+        login(page)
+        page.one(".tile.guest")
+        page.button("Dark").click()
+    finally:
+        page.driver.execute_cdp_cmd(remove, made)
+        page.get(f"{api.url}/page")
+
+
 def test_high_availability_that_is_disarmed_is_said_above_all_views(inside, api):
     inside.one(".tile.guest")
     inside.until_text("live", ".live")

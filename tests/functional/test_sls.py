@@ -254,6 +254,9 @@ def test_consoles_listen_on_this_machine_alone(render, conf):
     text = jinja2.Template(source.read_text()).render(front["context"])
     assert "listen 8000 ssl;" in text and "ssl_certificate /etc/pki/a: b.crt;" in text
     assert text.count("proxy_pass http://127.0.0.1:") == text.count("proxy_pass") == 2
+    for ipv6 in (True, False):
+        text = jinja2.Template(source.read_text()).render({**front["context"], "ipv6": ipv6})
+        assert ("listen [::]:8000 ssl;" in text) is ipv6
     page = render((HERE / "formulas/virt/page/init.sls").read_text(), {})
     kept = {"exclude_pat": found["virt_console_novnc"]["name"].rpartition("/")[2]}
     assert kept in page["virt_page_files"]["file.recurse"]

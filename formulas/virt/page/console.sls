@@ -61,6 +61,7 @@ virt_console_front:
     - source: salt://virt/page/console/nginx.conf
     - template: jinja
     - context:
+        ipv6: {{ (grains.get("ipv6") or []) | length > 0 }}
         port: {{ ask.port | default(8000) }}
         api_port: {{ ask.api_port | default(8001) }}
         reach_port: {{ ask.reach_port | default(8003) }}

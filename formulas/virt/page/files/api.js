@@ -1,6 +1,8 @@
 // salt-api, as its rest_cherrypy has it. No cookie is kept: each request has the token itself, so
 // that no other site's request is ever ours.
 
+import { save, saved } from "./dom.js";
+
 const KEY = "salt-virt-session";
 const PATIENCE_S = 280;
 const AT_ONCE = 4;
@@ -17,7 +19,7 @@ const waiting = [];
 
 function stored() {
   try {
-    const found = JSON.parse(sessionStorage.getItem(KEY));
+    const found = JSON.parse(saved(KEY, "sessionStorage"));
     return found && found.expire * 1000 > Date.now() ? found : null;
   } catch {
     return null;
@@ -53,7 +55,7 @@ export async function login(username, password, eauth) {
   if (!answer.ok) throw new Failed(`salt-api answers ${answer.status} to the login`);
   const found = (await answer.json()).return[0];
   session = { token: found.token, user: found.user, eauth: found.eauth, expire: found.expire };
-  sessionStorage.setItem(KEY, JSON.stringify(session));
+  save(KEY, JSON.stringify(session), "sessionStorage");
 }
 
 /** End the session, here and there. */
@@ -70,7 +72,7 @@ export async function logout() {
 /** End it here. */
 export function forget() {
   session = null;
-  sessionStorage.removeItem(KEY);
+  save(KEY, null, "sessionStorage");
 }
 
 /** What a function of the virt runner answers. fun: without `virt.`. kwarg, arg: its arguments.

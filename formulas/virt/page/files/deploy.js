@@ -1,7 +1,7 @@
 // Deploying a guest, and the picture of where it would go and why.
 
 import { call } from "./api.js";
-import { button, dialog, fill, h } from "./dom.js";
+import { button, dialog, fill, h, save, saved } from "./dom.js";
 import { line, say } from "./card.js";
 import { number, verdict } from "./model.js";
 import { act, state } from "./store.js";
@@ -24,7 +24,7 @@ export function deploy_dialog() {
   const name = field("name", "Name", { required: true, autocomplete: "off" }, "also its minion's id");
   const cpu = field("cpu", "vCPUs", { type: "number", min: "1", value: "1", required: true });
   const mem = field("mem", "Memory", { value: "1G", required: true }, "MiB, or with a unit: 4G");
-  const image = field("image", "Image", { value: localStorage.getItem("salt-virt-image") || "salt://", required: true },
+  const image = field("image", "Image", { value: saved("salt-virt-image") || "salt://", required: true },
     "salt://…, https://…, or a path on the host");
   const disk = field("disk", "Disk profile", { placeholder: "default" });
   const nic = field("nic", "NIC profile", { placeholder: "default" });
@@ -83,7 +83,7 @@ export function deploy_dialog() {
     go.disabled = false;
     say(said, plan);
     if (plan.result === false) return;
-    localStorage.setItem("salt-virt-image", wanted.image);
+    save("salt-virt-image", wanted.image);
     made.close();
     act("init", wanted.name, wanted, [], true);
   }

@@ -80,3 +80,22 @@ export function dialog(title, kind, ...children) {
   heading.focus();
   return made;
 }
+
+/** A value that this browser keeps, or null: a browser may block storage, and all else works. */
+export function saved(key, storage = "localStorage") {
+  try {
+    return window[storage].getItem(key);
+  } catch {
+    return null;
+  }
+}
+
+/** Keep a value in this browser, if it allows that; null removes it. */
+export function save(key, value, storage = "localStorage") {
+  try {
+    if (value === null) window[storage].removeItem(key);
+    else window[storage].setItem(key, value);
+  } catch {
+    // nothing is kept
+  }
+}

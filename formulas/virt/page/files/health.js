@@ -64,6 +64,13 @@ function certificates(data) {
   return { ok: !wrong.length, text, rows: rows(data.certificates.table) };
 }
 
+/** Whether a backup counts as the latest one in place of another: one that can be restored before
+ * one that cannot, then the younger one. */
+function later(one, other) {
+  if (!one.wrong !== !other.wrong) return !one.wrong;
+  return String(one.when) > String(other.when);
+}
+
 /** What virt.backups says: per target how many, how old the latest of each guest is. */
 export function backups(data) {
   const targets = Object.entries(data).filter(([, one]) => Array.isArray(one));
@@ -72,7 +79,10 @@ export function backups(data) {
   const silent = Object.entries(data.unreachable || {});
   const all = targets.flatMap(([target, list]) => list.map((one) => ({ target, ...one })));
   const latest = new Map();
-  for (const one of all) latest.set(one.guest, one);
+  for (const one of all) {
+    const before = latest.get(one.guest);
+    if (!before || later(one, before)) latest.set(one.guest, one);
+  }
   const wrong = all.filter((one) => one.wrong);
   const text = [
     `${counted(all.length, "backup")} of ${counted(latest.size, "guest")}`,

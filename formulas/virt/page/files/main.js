@@ -3,7 +3,7 @@
 import { forget, login, logout, who } from "./api.js";
 import { guest_card, host_card } from "./card.js";
 import { deploy_dialog } from "./deploy.js";
-import { button, fill, h, table } from "./dom.js";
+import { button, fill, h, save, saved, table } from "./dom.js";
 import { health_view } from "./health.js";
 import { hosts_view } from "./hosts.js";
 import { jobs_view } from "./jobs.js";
@@ -15,9 +15,9 @@ const VIEWS = { hosts: "Hosts", guests: "Guests", jobs: "Jobs", health: "Health"
 const MOST_ROWS = 200;
 
 function theme(wanted) {
-  const chosen = wanted || localStorage.getItem("salt-virt-theme") || "";
+  const chosen = wanted || saved("salt-virt-theme") || "";
   if (chosen) document.documentElement.dataset.theme = chosen;
-  if (wanted) localStorage.setItem("salt-virt-theme", wanted);
+  if (wanted) save("salt-virt-theme", wanted);
 }
 
 const is_dark = () => (document.documentElement.dataset.theme
@@ -28,7 +28,7 @@ function login_view(why) {
   const said = h("p", { class: "line bad", role: "alert" }, why || "");
   const user = input("user", "User", { autocomplete: "username", autocapitalize: "none" });
   const password = input("password", "Password", { type: "password", autocomplete: "current-password" });
-  const eauth = input("eauth", "Login by", { value: localStorage.getItem("salt-virt-eauth") || "pam", autocapitalize: "none" });
+  const eauth = input("eauth", "Login by", { value: saved("salt-virt-eauth") || "pam", autocapitalize: "none" });
   const go = h("button", { type: "submit", class: "primary" }, "Log in");
   const form = h("form", { class: "login" }, h("h1", null, "Salt Virt"), user, password, eauth, go, said);
   form.addEventListener("submit", async (event) => {
@@ -37,7 +37,7 @@ function login_view(why) {
     said.textContent = "";
     try {
       await login(user[1].value, password[1].value, eauth[1].value);
-      localStorage.setItem("salt-virt-eauth", eauth[1].value);
+      save("salt-virt-eauth", eauth[1].value);
       cloud_view();
     } catch (exc) {
       said.textContent = exc.message;
@@ -93,7 +93,7 @@ function cloud_view() {
     login_view("");
   }
 
-  const current = () => (location.hash.slice(1) in VIEWS ? location.hash.slice(1) : "hosts");
+  const current = () => (Object.hasOwn(VIEWS, location.hash.slice(1)) ? location.hash.slice(1) : "hosts");
 
   function show() {
     const name = current();

@@ -88,10 +88,14 @@ function live(is_live) {
   tell("live");
 }
 
+const broke_off = () => new Failed("the stream of events broke off: look at the guest");
+let breaks = 0;
+
 /** What told of the cloud does no more. */
 function broken() {
   pushed = null;
-  for (const [, give_up] of awaited.values()) give_up(new Failed("the stream of events broke off: look at the guest"));
+  breaks += 1;
+  for (const [, give_up] of awaited.values()) give_up(broke_off());
   awaited.clear();
   live(false);
 }
@@ -288,7 +292,10 @@ export async function act(fun, about, kwarg, arg = [], long = false) {
 }
 
 async function in_background(fun, kwarg, arg) {
+  const line = breaks;
   const jid = await begin(fun, kwarg, arg);
   if (early.has(jid)) return unwrapped(early.get(jid), fun);
+  // the stream that would tell of its end broke off while it was begun
+  if (line !== breaks) throw broke_off();
   return unwrapped(await new Promise((...end) => { awaited.set(jid, end); }), fun);
 }
