@@ -290,6 +290,8 @@ def test_wicked_the_address_lines_and_the_routes_move(tmp_path):
     assert found.files[f"{folder}/ifroute-br0"] == "default 10.0.0.1 - br0\n"
     assert found.files[f"{folder}/ifroute-eth0"] is None
     assert found.apply[-1] == ("wicked", "ifup", "br0")
+    assert found.undo == (("wicked", "ifdown", "br0"), ("ip", "link", "delete", "br0"),
+                          ("wicked", "ifup", "eth0"))  # fmt: skip
 
 
 def test_wicked_a_route_in_the_file_of_all_routes_is_not_lost(tmp_path):

@@ -74,6 +74,7 @@ class Place:
 def test_it_is_unpacked_once_and_found_by_the_next(place):
     place.sync("one")
     assert place.run() == ("one", [""])
+    assert place.store.stat().st_mode & 0o777 == 0o700
     (kept,) = place.kept()
     made = (place.store / kept).stat().st_ctime_ns
     assert place.run() == ("one", [""])

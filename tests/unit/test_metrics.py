@@ -73,6 +73,14 @@ def test_units_are_base_units_and_counters_are_totals():
     assert value(found, "guest_state", state="running") == 1
 
 
+def test_a_counter_that_is_zero_has_a_sample():
+    """A rate from nothing to 5 is none."""
+    stats = {"cpu.time": 0, "block.count": 1, "block.0.name": "vda", "block.0.rd.reqs": 0}
+    found = parsed(guests.families([seen(stats=stats)]))
+    assert value(found, "guest_cpu_seconds_total") == 0
+    assert value(found, "guest_disk_reads_total", device="vda") == 0
+
+
 def test_what_libvirt_does_not_say_has_no_sample():
     found = parsed(guests.families([seen(stats={"state.state": 5}, state="shutdown")]))
     assert {*found} == {"saltvirt_guest_state"}
