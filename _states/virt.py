@@ -89,11 +89,12 @@ def defined(
     :param mem: memory in MiB, a size such as ``2GiB``, or a dictionary
     :param vm_type: ``kvm``, ``qemu``, ``xen``…; only for a new guest
     :param disk_profile: disk profile (``virt:disk``) that the disks follow
-    :param disks: list of disks, laid over the profile's by ``name``. Without profile and list a
-        new guest gets the profile ``default``; the disks of an existing one stay
+    :param disks: list of disks, laid over the profile's by ``name``, by which a disk is known from
+        then on. Without profile and list a new guest gets the profile ``default``; the disks of an
+        existing one stay
     :param nic_profile: interface profile (``virt:nic``) that the interfaces follow
-    :param interfaces: list of interfaces, likewise. Interfaces that are in neither list nor
-        profile go
+    :param interfaces: list of interfaces, likewise known by their ``name``. Interfaces that are in
+        neither list nor profile go
     :param graphics: the display; ``type: none`` removes it
     :param seed: put the minion's configuration and keys into a new disk made from an image
     :param install: install a minion in an image that has none
@@ -119,8 +120,9 @@ def defined(
     :param autostart: whether it starts with the host; not given: as it is. (With Salt 3007 every
         apply without it switched it off.)
     :param update: False: a guest that exists is not changed
-    :param detach: True: disks that the list does not name are detached. Without it they stay,
-        and a change that would detach one is refused. Their data is never deleted
+    :param detach: which disks leave the guest; their data is never deleted. A list of names or
+        targets: those. True: all that are not listed, but never the one that the guest boots from.
+        Without it they stay, and a change that would replace one is refused
     :param image: what the first disk of a new guest is made from; also ``image_hash``,
         ``overlay``, ``config``, ``grains``, ``autosign_grains``, ``startup_states``,
         ``user_data``, ``seed_cmd``, ``approve_key``, as for ``virt.init``

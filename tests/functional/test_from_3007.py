@@ -114,7 +114,9 @@ def test_an_update_uses_it_too(guest):  # noqa: F811
     guest.update(disks=[SYSTEM, {**disk, "existing": True}])
     xml = guest.conn.lookupByName("g1").XMLDesc(2)
     assert str(data) in xml.split("<devices>")[1]
-    assert str(data) not in xml.split("<devices>")[0]
+    assert [own.path for own in Domain.fromstring(xml).record.disks] == [
+        str(guest.images / "g1_system.raw")
+    ]
 
 
 @pytest.mark.parametrize("way", ["existing", "source_file"])

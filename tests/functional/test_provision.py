@@ -15,6 +15,7 @@ from saltvirt import errors
 from saltvirt.diff.change import Change
 from saltvirt.host.provision import (
     clone,
+    disk_match,
     disks,
     existing_disk,
     guest_builder,
@@ -474,7 +475,7 @@ def test_a_disk_that_a_web_server_has_is_nobodys_own():
     disk = Disk.fromstring(
         "<disk type='network'><source protocol='http' name='g1_data'/><target dev='vdb'/></disk>"
     )
-    assert not update._own_name("g1", DiskSpec(name="data"), disk)
+    assert not disk_match._own_name("g1", DiskSpec(name="data"), disk)
 
 
 def test_what_could_not_be_undone_is_said(guest, monkeypatch):

@@ -12,11 +12,21 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
+from saltvirt.design import identity
 from saltvirt.host.domain import guest_lock, metadata
 from saltvirt.host.migration import reservations
-from saltvirt.host.provision import disk_notes, disks, guest_builder, kernels, reservation
+from saltvirt.host.provision import (
+    disk_notes,
+    disks,
+    guest_builder,
+    kernels,
+    pool_disk,
+    reservation,
+)
+from saltvirt.host.storage import pool_source, usage
 from saltvirt.images import locks
 from saltvirt.spec.boot import BootSpec
+from saltvirt.xml.domain import Domain
 from tests.functional.test_init import MIB, host, image, info  # noqa: F401
 
 SYSTEM = {"name": "system", "size": 16, "format": "raw"}
@@ -174,7 +184,7 @@ def test_the_second_name_of_a_disk_in_use_is_not_emptied(guest):
 
 
 def test_a_detached_disk_is_kept(guest):
-    guest.update(disks=[])
+    guest.update(disks=[], detach=["system"])
     assert sources(guest.tree()) == []
     assert (guest.images / "g1_system.raw").exists()
 
@@ -197,6 +207,152 @@ def test_without_detach_no_disk_goes(guest):
     assert [change["path"] for change in status["changes"]] == ["disks:vdc"]
     guest.modules["virt.purge"]("g1")
     assert list(guest.images.iterdir()) == []
+
+
+DATA_TOO = [SYSTEM, {"name": "data", "size": 4, "format": "raw"}]
+
+
+def test_a_list_without_the_root_disk_adds_to_it(guest):
+    """The natural call for one more disk took the root disk away."""
+    guest.update(disks=DATA_TOO[1:])
+    names = ["g1_system.raw", "g1_data.raw"]
+    assert sources(guest.tree()) == [str(guest.images / name) for name in names]
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_only_a_disk_that_is_named_leaves(guest, runs):
+    guest.update(disks=DATA_TOO)
+    if runs:
+        guest.conn.lookupByName("g1").create()
+    before = guest.conn.lookupByName("g1").XMLDesc()
+    update = guest.modules["virt.update"]
+    for listed in ([], DATA_TOO[1:], [{"name": "other", "size": 4, "format": "raw"}]):
+        with pytest.raises(errors.VirtError, match=r"detached from vda, and g1 boots from it"):
+            update("g1", disks=listed, detach=True)
+    with pytest.raises(errors.VirtError, match=r"detach: data is one of the disks requested"):
+        update("g1", disks=DATA_TOO, detach=["data"])
+    assert guest.conn.lookupByName("g1").XMLDesc() == before
+    told = update("g1", detach=["data", "nope"], test=True)
+    assert [change["path"] for change in told["changes"]] == ["disks:vdb"]
+    assert told["warnings"] == ["g1 has no disk nope to detach"]
+    update("g1", detach=["data"])  # this driver detaches nothing live
+    assert sources(guest.tree()) == [str(guest.images / "g1_system.raw")]
+    assert update("g1", detach="data")["definition"] is False
+
+
+def test_all_but_the_listed_disks_leave_when_that_is_said(guest):
+    guest.update(disks=[*DATA_TOO, {"name": "more", "size": 4, "format": "raw"}])
+    guest.update(disks=[SYSTEM], detach=True)
+    assert sources(guest.tree()) == [str(guest.images / "g1_system.raw")]
+    assert (guest.images / "g1_data.raw").exists()
+
+
+def renamed(guest, monkeypatch, record=True):
+    """g1 under the name g2, with the file names that it had on shared storage."""
+    monkeypatch.setattr(usage, "others_may_have", lambda *_: "NFS")
+    guest.modules["virt.rename"]("g1", "g2")
+    there = guest.conn.lookupByName("g2")
+    if not record:
+        model = Domain.fromstring(there.XMLDesc())
+        model.record.devices = None
+        guest.conn.defineXML(model.tostring())
+    return guest.modules["virt.update"]
+
+
+@pytest.mark.parametrize("detach", [False, True])
+def test_a_disk_is_found_again_after_a_rename_that_left_its_file(guest, monkeypatch, detach):
+    update = renamed(guest, monkeypatch)
+    done = update("g2", disks=[{**SYSTEM, "size": 32}], detach=detach)
+    assert [change["path"] for change in done["changes"]] == ["disks:vda:size_bytes"]
+    assert (guest.images / "g1_system.raw").stat().st_size == 32 * MIB
+    again = update("g2", disks=[{**SYSTEM, "size": 32}], detach=detach)
+    assert (again["definition"], again["changes"]) == (False, [])
+    guest.modules["virt.clone"]("g2", "g3")
+    done = update("g3", disks=[{**SYSTEM, "size": 48}], detach=detach)
+    assert [change["path"] for change in done["changes"]] == ["disks:vda:size_bytes"]
+
+
+def test_without_a_record_what_is_unclear_is_refused_and_can_be_said(guest, monkeypatch):
+    update = renamed(guest, monkeypatch, record=False)
+    before = guest.conn.lookupByName("g2").XMLDesc()
+    for wrong in ([{**SYSTEM, "size": 32}], [{"name": "data", "size": 4}]):
+        with pytest.raises(errors.VirtError, match=r"not recorded: vda \(.*g1_system.raw\)"):
+            update("g2", disks=wrong)
+    assert guest.conn.lookupByName("g2").XMLDesc() == before
+    update("g2", disks=[{"name": "system", "target": "vda"}])
+    done = update("g2", disks=[{**SYSTEM, "size": 32}])  # the name is recorded now
+    assert [change["path"] for change in done["changes"]] == ["disks:vda:size_bytes"]
+
+
+def test_a_guest_of_before_gets_a_record_by_the_next_update(guest):
+    model = Domain.fromstring(guest.conn.lookupByName("g1").XMLDesc())
+    model.record.devices = None
+    guest.conn.defineXML(model.tostring())
+    told = guest.update(disks=[SYSTEM], test=True)
+    assert (told["definition"], "named-disk" in guest.conn.lookupByName("g1").XMLDesc()) == (
+        False,
+        False,
+    )
+    assert guest.update(disks=[SYSTEM])["definition"] is False
+    assert identity.disk_names(Domain.fromstring(guest.conn.lookupByName("g1").XMLDesc())) == {
+        "vda": "system"
+    }
+
+
+@pytest.mark.parametrize("detach", [False, True])
+def test_a_volume_that_the_pool_has_named_is_found_again(guest, monkeypatch, detach):
+    """In a pool of partitions a volume is called sdz1."""
+    numbers = iter(range(1, 9))
+    monkeypatch.setattr(pool_source, "type_of", lambda _pool: "disk")
+    monkeypatch.setattr(pool_disk, "_partition", lambda _pool: f"sdz{next(numbers)}")
+    data = {"name": "data", "pool": "default-pool"}  # this driver has no file of it to measure
+    guest.modules["virt.update"]("g1", disks=[SYSTEM, {**data, "size": 4}])
+    assert guest.update(disks=[SYSTEM, data], detach=detach)["definition"] is False
+    volumes = [node.get("volume") for node in guest.tree().iterfind("devices/disk/source[@volume]")]
+    assert volumes == ["sdz1"]
+
+
+def macs(guest):
+    return [node.get("address") for node in guest.tree().iterfind("devices/interface/mac")]
+
+
+def test_the_interface_that_is_not_listed_goes_and_no_other(guest):
+    nics = [{"name": f"eth{number}", "network": "default"} for number in range(3)]
+    guest.update(interfaces=nics)
+    first, _, third = macs(guest)
+    guest.update(interfaces=[{**nics[2], "filter": "clean-traffic"}, nics[0]])
+    assert macs(guest) == [first, third]
+    filters = [nic.find("filterref") for nic in guest.tree().iterfind("devices/interface")]
+    assert [found is not None for found in filters] == [False, True]
+
+
+def test_which_interface_goes_is_asked_where_nobody_knows_it(guest):
+    known = [{"mac": f"52:54:00:00:00:0{number}", "network": "default"} for number in range(3)]
+    guest.update(interfaces=known)
+    asked = [{"name": "eth1", "network": "default"}]
+    with pytest.raises(errors.VirtError, match=r"eth1 fits more than one interface .* give mac"):
+        guest.modules["virt.update"]("g1", interfaces=asked)
+    assert len(macs(guest)) == 3
+    guest.update(interfaces=[{**asked[0], "mac": known[1]["mac"]}])
+    guest.update(interfaces=asked)
+    assert macs(guest) == [known[1]["mac"]]
+
+
+def test_interfaces_without_a_name_have_macs_of_their_own(guest):
+    guest.update(interfaces=[{"network": "default"} for _ in range(4)])
+    assert len(set(macs(guest))) == 4
+    mac = macs(guest)[0]
+    with pytest.raises(errors.VirtError, match=f"the mac {mac} is asked for twice"):
+        guest.update(interfaces=[{"mac": mac}, {"mac": mac}])
+
+
+def test_a_new_interface_never_gets_a_mac_that_another_guest_has(guest):
+    nic = {"name": "eth0", "network": "default"}
+    (change,) = guest.update(interfaces=[nic], test=True)["changes"]
+    taken = change["new"]["mac"]
+    guest.init("g2", disk=None, interfaces=[{**nic, "mac": taken}])
+    guest.update(interfaces=[nic])
+    assert len(macs(guest)) == 1 and macs(guest) != [taken]
 
 
 def test_a_new_interface_has_the_mac_that_the_test_said(guest):

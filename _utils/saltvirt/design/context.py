@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -23,12 +23,20 @@ class Given:
     uuid: the UUID, or None to let libvirt make one.
     mac: a function of a NicSpec that returns the MAC for it, or None to let libvirt choose.
     sources: disk name -> :class:`saltvirt.design.source.Source`, where each disk's data is.
+    disk_targets: of an update: disk name -> target of the disk that is meant, see
+    ``identity.find_disks``; None: by what the definition alone says. leaving: targets of the
+    disks that the update takes off the guest; None: all that it does not speak of, but for block
+    devices, which go only when it speaks of none.
+    nic_names: {MAC: name} of interfaces whose name is known otherwise than by the record.
     node_devices: name -> the XML text of libvirt's node device, for host devices by name.
     """
 
     uuid: str | None = None
     mac: Callable[[NicSpec], str | None] | None = None
     sources: dict[str, Source] = field(default_factory=dict)
+    disk_targets: dict[str, str] | None = None
+    leaving: Collection[str] | None = None
+    nic_names: dict[str, str] = field(default_factory=dict)
     node_devices: dict[str, str] = field(default_factory=dict)
 
 

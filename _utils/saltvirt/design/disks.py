@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from saltvirt.design import identity
 from saltvirt.design.put import put
 from saltvirt.design.source import Source, owns, places
-from saltvirt.diff import match
 from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.xml.controller import Controller
 from saltvirt.xml.disk import Disk
@@ -158,24 +158,43 @@ def edit(
     _check(spec, disk, domain)
 
 
-def amend(spec: GuestSpec, domain: Domain, context: Context) -> None:
-    """Lays a GuestSpec's disks onto a domain that exists.
-
-    Disks that are not spoken of go, but for block devices: those go only when the list
-    is empty, for their data is not ours to lose sight of.
-    """
-    pairs, left = match.disks(spec.disks or (), domain.disks, lambda disk: _known(disk, context))
-    for gone in left:
-        if gone.type != "block" or not spec.disks:
-            domain.disks.remove(gone)
-    taken = {there.target for there in domain.disks} | named(spec.disks or ())
-    for wanted, disk in pairs:
-        if disk is not None:
+def amend(
+    spec: GuestSpec, domain: Domain, context: Context
+) -> list[tuple[DiskSpec, Disk, Source | None]]:
+    """Lays a GuestSpec's disks onto a domain that exists. Returns each DiskSpec with the Disk that
+    it has become, and with the Source that the spec names, if it names one."""
+    specs = spec.disks or []
+    targets = context.given.disk_targets
+    if targets is None:
+        targets = identity.find_disks(specs, domain, lambda s, d: _is_at(_known(s, context), d))
+    there = {disk.target: disk for disk in domain.disks}
+    for disk in [disk for disk in domain.disks if disk.target not in targets.values()]:
+        if _leaves(disk, specs, context):
+            domain.disks.remove(disk)
+    taken = {disk.target for disk in domain.disks} | named(specs)
+    pairs: list[tuple[DiskSpec, Disk, Source | None]] = []
+    for wanted in specs:
+        if wanted.name in targets:
+            disk = there[targets[wanted.name]]
             edit(wanted, disk, domain, context, taken)
-    for wanted, disk in pairs:
-        if disk is None:
-            domain.disks.append(build(wanted, domain, context, taken))
+            pairs.append((wanted, disk, Source.of_spec(wanted)))
+    for wanted in specs:
+        if wanted.name not in targets:
+            disk = domain.disks.append(build(wanted, domain, context, taken))
+            pairs.append((wanted, disk, source_of(wanted, context)))
     controllers(domain, context)
+    return pairs
+
+
+def _leaves(disk: Disk, specs: Collection[DiskSpec], context: Context) -> bool:
+    """Whether a disk that no DiskSpec means is taken off the guest."""
+    if context.given.leaving is not None:
+        return disk.target in context.given.leaving
+    return disk.type != "block" or not specs
+
+
+def _is_at(source: Source | None, disk: Disk) -> bool:
+    return source is not None and bool(source.places() & places(disk))
 
 
 def _known(spec: DiskSpec, context: Context) -> Source | None:

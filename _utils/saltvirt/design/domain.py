@@ -24,13 +24,14 @@ from saltvirt.design import (
 )
 from saltvirt.design.context import Context, Given
 from saltvirt.design.put import is_given
-from saltvirt.design.source import owns, places
+from saltvirt.design.source import own_places, owns, places
 from saltvirt.errors import Unsupported
 from saltvirt.xml.domain import Domain
 from saltvirt.xml.metadata import Entry, OwnDisk
 
 if TYPE_CHECKING:
     from saltvirt.design.caps import Caps
+    from saltvirt.spec.disk import DiskSpec
     from saltvirt.spec.guest import GuestSpec
     from saltvirt.xml.metadata import GuestRecord
 
@@ -103,11 +104,9 @@ def amend(
     if spec.disks is not None and found.container:
         container.check(spec, domain, found)
     elif spec.disks is not None:
-        disks.amend(spec, domain, found)
-        _forget(domain)
-        _record(spec, domain, found)
+        _amend_disks(spec, actual, domain, found)
     if spec.nics is not None:
-        nics.amend(spec, domain, found)
+        _amend_nics(spec, domain, found)
     ports.apply(spec, domain, found)
     if boot.ordered(spec):
         domain.os.boots = []  # libvirt takes one way of saying it, not both
@@ -121,22 +120,59 @@ def existing(domain: Domain, caps: Caps, given: Given | None = None) -> Context:
     return Context(caps, guest, virt_type, given or Given())
 
 
-def _forget(domain: Domain) -> None:
-    """Takes disks that are gone out of our record: their data stays where it is."""
+def _amend_disks(spec: GuestSpec, actual: Domain, domain: Domain, found: Context) -> None:
+    """Lays the disks on; our record has them, and no more those that go. Of a guest of somebody
+    else's it is begun when a disk is made for it."""
+    if domain.record:
+        identity.upgrade(domain)
+    pairs = disks.amend(spec, domain, found)
+    _forget(actual, domain)
+    for own in domain.record.disks:  # one that was away may be back on another target
+        at = next((disk for disk in domain.disks if places(disk) & own_places(own)), None)
+        own.target = at.target if at else own.target
+    _record(spec, domain, found)
+    if domain.record:
+        for wanted, disk, source in pairs:
+            if not _is_seed(wanted, found):
+                identity.name_disk(domain.record, wanted.name, disk, source)
+        identity.forget_disks(domain)
+
+
+def _amend_nics(spec: GuestSpec, domain: Domain, found: Context) -> None:
+    pairs = nics.amend(spec, domain, found)
+    if domain.record:
+        for wanted, nic in pairs:
+            if wanted.name and nic.mac:
+                identity.name_nic(domain.record, wanted.name, nic.mac)
+        identity.forget_nics(domain)
+
+
+def _is_seed(disk: DiskSpec, found: Context) -> bool:
+    """Whether it is the drive with the volume that we make for cloud-init: no user names that."""
+    source = found.given.sources.get(disk.name)
+    return disk.removable and source is not None and source.made
+
+
+def _forget(actual: Domain, domain: Domain) -> None:
+    """Takes disks that this update takes off the guest, or gives other data, out of our record:
+    their data stays where it is. One whose place libvirt has changed, as for a snapshot, stays."""
+    before = {disk.target: places(disk) for disk in actual.disks}
+    now = [places(disk) for disk in domain.disks]
     for own in domain.record.disks:
-        if not any(owns(own, disk) for disk in domain.disks):
+        was = before.get(own.target, set())
+        if was and not any(was & its for its in now):
             domain.record.disks.remove(own)
 
 
 def _record(spec: GuestSpec, domain: Domain, found: Context) -> None:
     """Writes down which disks we made."""
-    known = {own.target for own in domain.record.disks}
     for disk in spec.disks or ():
         source = found.given.sources.get(disk.name)
         if source is None or not source.made:
             continue
         for there in domain.disks:
-            if places(there) & source.places() and there.target not in known:
+            known = any(owns(own, there) for own in domain.record.disks)
+            if places(there) & source.places() and not known:
                 own = OwnDisk(target=there.target, path=source.path)
                 own.pool, own.volume = source.pool, source.volume
                 domain.record.disks.append(own)
@@ -220,6 +256,7 @@ def _new_disks(spec: GuestSpec, domain: Domain, found: Context) -> None:
     identity.begin(domain.record)
     for disk in spec.disks or ():
         built = domain.disks.append(disks.build(disk, domain, found, taken))
-        identity.name_disk(domain.record, disk.name, built, disks.source_of(disk, found))
+        if not _is_seed(disk, found):
+            identity.name_disk(domain.record, disk.name, built, disks.source_of(disk, found))
     _record(spec, domain, found)
     disks.controllers(domain, found)

@@ -10,14 +10,15 @@ import posixpath
 import re
 from typing import TYPE_CHECKING
 
-from saltvirt.design.source import Source, places
+from saltvirt.design.source import Source, own_places, places
 from saltvirt.spec.disk import FORMATS
 from saltvirt.xml.metadata import NamedDisk, NamedInterface
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from saltvirt.design.source import Place
+    from saltvirt.spec.disk import DiskSpec
     from saltvirt.xml.disk import Disk
     from saltvirt.xml.domain import Domain
     from saltvirt.xml.interface import Interface
@@ -105,11 +106,63 @@ def name_disk(record: GuestRecord, name: str, disk: Disk, source: Source | None 
 
 
 def forget_disks(domain: Domain) -> None:
-    """Takes the names of disks that the guest does not have out of its record."""
+    """Takes the names of disks that the guest does not have out of its record, but for those that
+    were made for it and left it otherwise than by an update: by a revert, or by libvirt."""
     there = set(disk_names(domain).values())
+    made = [own_places(own) for own in domain.record.disks]
     for named in domain.record.devices.disks:
-        if named.name not in there:
+        if named.name not in there and not any(named_places(named) & its for its in made):
             domain.record.devices.disks.remove(named)
+
+
+def find_disks(
+    specs: Sequence[DiskSpec],
+    domain: Domain,
+    same_place: Callable[[DiskSpec, Disk], object],
+    same_file: Callable[[DiskSpec, Disk], object] | None = None,
+    skip: Collection[str | None] = (),
+) -> dict[str, str]:
+    """{name of a DiskSpec: target of the disk that it means}; no entry for one that means none.
+
+    The place that a spec names decides, then the recorded name, then the target. File names count
+    for disks without a recorded name only, and the order for drives whose name no spec has.
+
+    same_place: whether a spec itself names the place of a disk. same_file: whether a spec names no
+    place, and the name of a disk's file is the one that it would get. skip: targets of disks
+    that no spec means.
+    """
+    known, requested = disk_names(domain), {spec.name for spec in specs}
+    free = [disk for disk in domain.disks if disk.target not in skip]
+    found: dict[str, str] = {}
+
+    def other(disk: Disk, spec: DiskSpec) -> bool:
+        return known.get(disk.target or "", spec.name) in requested - {spec.name}
+
+    tests: tuple[Callable[[DiskSpec, Disk], object], ...] = (
+        lambda spec, disk: not spec.removable and same_place(spec, disk),
+        lambda spec, disk: known.get(disk.target or "") == spec.name,
+        lambda spec, disk: spec.target == disk.target and not other(disk, spec),
+        lambda spec, disk: spec.removable and same_place(spec, disk),
+        lambda spec, disk: same_file and disk.target not in known and same_file(spec, disk),
+        lambda spec, disk: spec.removable and disk.device == spec.device and not other(disk, spec),
+    )
+    for fits in tests:
+        for spec in specs:
+            if spec.name in found:
+                continue
+            kind = spec.removable
+            hit = next((d for d in free if d.removable_medium is kind and fits(spec, d)), None)
+            if hit is not None:
+                found[spec.name] = hit.target or ""
+                free.remove(hit)
+    return found
+
+
+def boot_disk(domain: Domain) -> Disk | None:
+    """The disk that a guest boots from: the one with the lowest boot order, else the first."""
+    disks = [disk for disk in domain.disks if not disk.removable_medium]
+    ordered = sorted((d for d in disks if d.boot_order), key=lambda disk: disk.boot_order or 0)
+    return next(iter([*ordered, *disks]), None)
 
 
 def nic_names(domain: Domain) -> dict[str, str]:

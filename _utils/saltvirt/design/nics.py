@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from saltvirt.design import identity
 from saltvirt.design.put import put, replace
 from saltvirt.diff import match
 from saltvirt.spec.profiles import BRIDGE
@@ -12,6 +13,8 @@ from saltvirt.xml.interface import Interface
 from saltvirt.xml.vlan import Tag
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from saltvirt.design.context import Context
     from saltvirt.spec.guest import GuestSpec
     from saltvirt.spec.nic import BandwidthSpec, NicSpec
@@ -32,16 +35,25 @@ def model(spec: NicSpec, context: Context) -> str | None:
     return "e1000" if context.virt_type == "vmware" else None
 
 
-def build(spec: NicSpec, context: Context) -> Interface:
-    """An Interface for a NicSpec; joined to the default bridge where it says nothing."""
+def build(spec: NicSpec, context: Context, taken: Collection[str | None] = ()) -> Interface:
+    """An Interface for a NicSpec; joined to the default bridge where it says nothing. taken: the
+    MACs that the guest has."""
+    mac = spec.mac or _mac(spec, context, taken)
     if not spec.type:
         spec = dataclasses.replace(spec, **BRIDGE)
     nic = Interface(type=spec.type)
-    mac = spec.mac or (context.given.mac(spec) if context.given.mac else None)
     nic.mac = mac
     nic.model = model(spec, context)
     edit(nic, spec)
     return nic
+
+
+def _mac(spec: NicSpec, context: Context, taken: Collection[str | None]) -> str | None:
+    """A MAC that the guest does not have; None where libvirt chooses it."""
+    if not context.given.mac:
+        return None
+    offers = (context.given.mac(spec) for _ in range(len(taken) + 1))
+    return next((mac for mac in offers if mac not in taken), None)
 
 
 def edit(nic: Interface, spec: NicSpec) -> None:
@@ -70,16 +82,20 @@ def edit(nic: Interface, spec: NicSpec) -> None:
         bandwidth(nic, spec.bandwidth)
 
 
-def amend(spec: GuestSpec, domain: Domain, context: Context) -> None:
-    """Lays a GuestSpec's interfaces onto a domain that exists: the others go."""
-    pairs, left = match.nics(spec.nics or (), domain.interfaces)
+def amend(spec: GuestSpec, domain: Domain, context: Context) -> list[tuple[NicSpec, Interface]]:
+    """Lays a GuestSpec's interfaces onto a domain that exists: the others go. Returns each NicSpec
+    with the Interface that it has become. Raises InvalidInput where it is not clear which goes."""
+    names = {**context.given.nic_names, **identity.nic_names(domain)}
+    pairs, left = match.nics(spec.nics or (), domain.interfaces, names)
     for gone in left:
         domain.interfaces.remove(gone)
-    for wanted, nic in pairs:
-        if nic is None:
-            domain.interfaces.append(build(wanted, context))
-        else:
-            edit(nic, wanted)
+    found = []
+    for wanted, there in pairs:
+        if there is not None:
+            edit(there, wanted)
+        taken = {(nic.mac or "").lower() for nic in domain.interfaces}
+        found.append((wanted, there or domain.interfaces.append(build(wanted, context, taken))))
+    return found
 
 
 def bandwidth(owner: Interface | Network | PortGroup, spec: BandwidthSpec) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
+from saltvirt.design.source import places
 from saltvirt.diff import normal
 from saltvirt.diff.change import Change
 
@@ -118,15 +119,24 @@ def _differing(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
 def _disks(wanted: Domain, actual: Domain) -> Iterator[Change]:
     there = {disk.target: disk for disk in actual.disks}
     asked = {disk.target: disk for disk in wanted.disks}
+    # one that goes to another bus is not taken from a system that has it mounted
+    data, new = (
+        [places(disk) for disk in domain.disks if not disk.removable_medium]
+        for domain in (actual, wanted)
+    )
+
+    def moves(disk: Disk) -> bool:
+        return all(any(places(disk) & its for its in side) for side in (data, new))
+
     for target, disk in there.items():
         if target not in asked:
-            live = disk.bus in HOTPLUG
+            live = disk.bus in HOTPLUG and not moves(disk)
             yield Change(
                 "disks", f"disks:{target}", disk.source.place(), None, "detach", live, _text(disk)
             )
     for target, disk in asked.items():
         if target not in there:
-            live = disk.bus in HOTPLUG
+            live = disk.bus in HOTPLUG and not moves(disk)
             yield Change(
                 "disks", f"disks:{target}", None, disk.source.place(), "attach", live, _text(disk)
             )

@@ -1,81 +1,79 @@
-"""Which disk or interface of a guest is the one that a request means."""
+"""Which interface of a guest is the one that a request means."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from saltvirt.design.source import places
+from saltvirt.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from saltvirt.design.source import Source
-    from saltvirt.spec.disk import DiskSpec
     from saltvirt.spec.nic import NicSpec
-    from saltvirt.xml.disk import Disk
     from saltvirt.xml.interface import Interface
 
-S = TypeVar("S")
-A = TypeVar("A")
-
-
-def disks(
-    specs: Sequence[DiskSpec],
-    actual: Iterable[Disk],
-    source_of: Callable[[DiskSpec], Source | None],
-) -> tuple[list[tuple[DiskSpec, Disk | None]], list[Disk]]:
-    """[(DiskSpec, Disk or None)] and the Disks that no request means.
-
-    A disk is known by its target, else by where its data is; CD drives and floppies,
-    whose medium may change, by their order. ``source_of(spec)`` gives a Source or None.
-    """
-    return _pair(
-        specs,
-        actual,
-        lambda spec, disk: spec.target and disk.target == spec.target,
-        lambda spec, disk: _same_place(source_of(spec), disk),
-        lambda spec, disk: spec.removable and disk.device == spec.device,
-    )
-
-
-def _same_place(source: Source | None, disk: Disk) -> bool:
-    return source is not None and bool(source.places() & places(disk))
+    Fits = Callable[[NicSpec, Interface], object]
 
 
 def nics(
-    specs: Sequence[NicSpec], actual: Iterable[Interface]
+    specs: Sequence[NicSpec], actual: Iterable[Interface], names: Mapping[str, str]
 ) -> tuple[list[tuple[NicSpec, Interface | None]], list[Interface]]:
     """[(NicSpec, Interface or None)] and the Interfaces that no request means.
 
-    An interface is known by its MAC, else by what it is joined to and its model, else by
-    its order: so that moving a guest to another bridge keeps the MAC.
+    An interface is known by its MAC, else by the name that is recorded for it. Where that does not
+    tell: by what it is joined to and its model; one without a recorded name, or for a request
+    without a name, by the order, so that moving a guest to another bridge keeps the MAC.
+
+    names: {MAC in lower case: recorded name}. Raises InvalidInput where an interface would go and
+    another that fits as well would stay.
     """
-    return _pair(
-        specs,
-        actual,
+
+    def name(nic: Interface) -> str | None:
+        return names.get((nic.mac or "").lower())
+
+    certain: tuple[Fits, ...] = (
         lambda spec, nic: spec.mac and (nic.mac or "").lower() == spec.mac,
+        lambda spec, nic: not spec.mac and spec.name and name(nic) == spec.name,
+    )
+    likely: tuple[Fits, ...] = (
         lambda spec, nic: _joined(spec, nic) and spec.model in (None, nic.model),
         _joined,
-        lambda spec, nic: not spec.mac,
+        lambda spec, nic: not spec.mac and not (spec.name and name(nic)),
     )
+    left = list(actual)
+    found: dict[int, Interface] = {}
+    for fits in certain:
+        _matched(specs, left, found, fits)
+    hits = [(number, fits) for fits in likely for number in _matched(specs, left, found, fits)]
+    for number, fits in hits:
+        _refuse_unclear(number, specs[number], [nic for nic in left if fits(specs[number], nic)])
+    return [(spec, found.get(number)) for number, spec in enumerate(specs)], left
+
+
+def _matched(
+    specs: Sequence[NicSpec], left: list[Interface], found: dict[int, Interface], fits: Fits
+) -> list[int]:
+    """Moves interfaces from ``left`` to ``found``, each to the first spec that it fits; the numbers
+    of these specs."""
+    hits = []
+    for number, spec in enumerate(specs):
+        hit = None if number in found else next((nic for nic in left if fits(spec, nic)), None)
+        if hit is not None:
+            found[number] = hit
+            left.remove(hit)
+            hits.append(number)
+    return hits
+
+
+def _refuse_unclear(number: int, spec: NicSpec, others: Sequence[Interface]) -> None:
+    """others: interfaces that fit a spec as well as the one that was taken for it, and would go."""
+    if others:
+        raise InvalidInput(
+            f"interfaces: {spec.name or f'item {number}'} fits more than one interface of the "
+            f"guest, and {', '.join(str(nic.mac) for nic in others)} would go: give mac, the "
+            "address of the one that is meant"
+        )
 
 
 def _joined(spec: NicSpec, nic: Interface) -> bool:
     return not spec.mac and (nic.type, nic.source) == (spec.type, spec.source)
-
-
-def _pair(
-    specs: Sequence[S], actual: Iterable[A], *tests: Callable[[S, A], object]
-) -> tuple[list[tuple[S, A | None]], list[A]]:
-    """Each spec with the first actual one that fits, trying the tests one after the other."""
-    left = list(actual)
-    found = {}
-    for fits in tests:
-        for number, spec in enumerate(specs):
-            if number in found:
-                continue
-            hit = next((item for item in left if fits(spec, item)), None)
-            if hit is not None:
-                found[number] = hit
-                left.remove(hit)
-    return [(spec, found.get(number)) for number, spec in enumerate(specs)], left

@@ -122,6 +122,15 @@ def _target(value: Any, what: str) -> str:
     return str(value)
 
 
+def detach(value: Any, what: str) -> bool | list[str]:
+    """Which disks may leave a guest though they are not listed: none, all, or those named."""
+    if isinstance(value, (list, tuple)):
+        return [values.word(item, what) for item in value]
+    if str(value).lower() in ("true", "false", "yes", "no", "on", "off"):
+        return values.boolean(value, what)
+    return [values.word(item, what) for item in str(value).split(",")]
+
+
 @dataclass
 class DiskSpec(Part):
     """One item of ``disks`` or of a disk profile."""

@@ -35,11 +35,15 @@ def _stop_on_reboot(spec: GuestSpec, stop: bool) -> None:
 
 
 def agree(spec: GuestSpec) -> None:
-    """Raises InvalidInput for disks or boot orders that contradict each other."""
+    """Raises InvalidInput for disks, interfaces or boot orders that contradict each other."""
     targets = [disk.target for disk in spec.disks or () if disk.target]
     for target in targets:
         if targets.count(target) > 1:
             raise InvalidInput(f"disks: the target {target} is asked for twice")
+    macs = [nic.mac for nic in spec.nics or () if nic.mac]
+    for mac in macs:
+        if macs.count(mac) > 1:
+            raise InvalidInput(f"interfaces: the mac {mac} is asked for twice")
     ordered = [item.name for item in (*(spec.disks or ()), *(spec.nics or ())) if item.boot_order]
     if spec.boot_dev and ordered:
         raise InvalidInput(

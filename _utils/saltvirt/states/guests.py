@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from saltvirt.diff import pending
 from saltvirt.errors import InvalidInput, NotFound, OperationFailed, SaltException
-from saltvirt.spec import guest, values
+from saltvirt.spec import disk, guest, values
 from saltvirt.spec.deploy import DeploySpec
 from saltvirt.states.power import OFF, state_of
 from saltvirt.states.result import answer
@@ -41,7 +41,9 @@ def _converge(host: StateHost, name: str, given: dict[str, Any], start: bool) ->
             "ha is the master's to say, not a hypervisor's: virt.deployed or virt.ha_enabled in an "
             "orchestration"
         )
-    how = {word: values.boolean(given.pop(word), word) for word in ("update", "live", "detach")}
+    words = ("update", "live")
+    how: dict[str, Any] = {word: values.boolean(given.pop(word), word) for word in words}
+    how["detach"] = disk.detach(given.pop("detach"), "detach")
     given = {word: value for word, value in given.items() if value is not None}
     kept = host.kept(name)
     if name not in host.call("list_domains"):
@@ -55,7 +57,8 @@ def _converge(host: StateHost, name: str, given: dict[str, Any], start: bool) ->
     waits: list[str] = []
     if kept and given.pop("autostart", None):
         notes.append(f"{kept}, which starts it, not its host")
-    if how.pop("update") and not set(given) <= set(DeploySpec.keys()):
+    speaks = not set(given) <= set(DeploySpec.keys()) or not isinstance(how["detach"], bool)
+    if how.pop("update") and speaks:
         try:
             shown, done, failures, more, waits = _change(host, name, given, how)
             notes += more

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import secrets
 from typing import TYPE_CHECKING
@@ -11,8 +12,10 @@ from xml.etree import ElementTree
 from saltvirt.host.connection import libvirt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
+    from saltvirt.spec.nic import NicSpec
+    from saltvirt.xml.domain import Domain
     from saltvirt.xml.interface import Interface
 
 # the range that QEMU and libvirt use
@@ -52,3 +55,37 @@ def _random() -> Iterator[str]:
         if mac not in seen:
             seen.add(mac)
             yield mac
+
+
+def of_name(uuid: str | None, name: str, taken: Collection[str] = ()) -> str:
+    """A MAC for an interface of a guest: the same whenever it is asked for, so that a test says
+    what comes, and the running guest and its definition agree. taken: MACs that it must not be."""
+    for number in itertools.count():
+        label = f"{name} {number}" if number else name
+        digest = hashlib.sha256(f"{uuid} {label}".encode()).hexdigest()
+        mac = f"{_PREFIX}:{digest[:2]}:{digest[2:4]}:{digest[4:6]}"
+        if mac not in taken:
+            return mac
+    raise AssertionError("count() does not end")
+
+
+class ForGuest:
+    """The MACs of the interfaces that a guest gets. there: its definition. specs: all NicSpecs."""
+
+    def __init__(self, conn: libvirt.virConnect, there: Domain, specs: Sequence[NicSpec]) -> None:
+        self.conn, self.uuid, self.specs = conn, there.uuid, specs
+        self.used: set[str] | None = None
+
+    def mac(self, spec: NicSpec) -> str:
+        """The MAC of a new interface: no other one has it on this host, nor is it asked for."""
+        if self.used is None:
+            self.used = taken(self.conn) | {one.mac for one in self.specs if one.mac}
+        place = next(at for at, one in enumerate(self.specs) if one is spec)
+        found = of_name(self.uuid, spec.name or f"#{place}", self.used)
+        self.used.add(found)
+        return found
+
+    def names(self) -> dict[str, str]:
+        """{MAC: name} of interfaces that got their MAC from their name, before names were
+        recorded."""
+        return {of_name(self.uuid, one.name): one.name for one in self.specs if one.name}

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import hashlib
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors
-from saltvirt.design import domain
+from saltvirt.design import domain, identity
+from saltvirt.design.plain import plain
 from saltvirt.design.put import is_given
-from saltvirt.design.source import Source, owns, places
-from saltvirt.diff import changes, match, pending
+from saltvirt.diff import changes, pending
 from saltvirt.host.connection import libvirt, translated
-from saltvirt.host.domain import lookup, resize
+from saltvirt.host.domain import lookup, metadata, resize
 from saltvirt.host.provision import (
     admission,
     disk_notes,
@@ -25,20 +24,20 @@ from saltvirt.host.provision import (
     guest_definition,
     hotplug,
     kernels,
+    macs,
     reservation,
-    seed_drive,
 )
-from saltvirt.host.storage import files, pool_source
+from saltvirt.host.provision.disk_match import DiskMatch
 from saltvirt.placement import account
 from saltvirt.revert import Revert
 from saltvirt.spec.cpu import CpuSpec
-from saltvirt.spec.disk import DiskSpec
 from saltvirt.spec.memory import MemorySpec
-from saltvirt.units import human_bytes
 from saltvirt.xml.domain import Domain
 
 if TYPE_CHECKING:
+    from saltvirt.design.context import Given
     from saltvirt.diff.change import Change
+    from saltvirt.host.provision.disk_match import Detach
     from saltvirt.host.provision.disk_notes import Note
     from saltvirt.host.provision.disks import Work
     from saltvirt.host.provision.guest_builder import Tools
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     from saltvirt.placement import facts
     from saltvirt.placement.facts import PlacementRequest
     from saltvirt.spec.guest import GuestSpec
-    from saltvirt.xml.disk import Disk
 
 # plain libvirt takes no lock of ours: what it changes meanwhile is compared with again
 ATTEMPTS = 3
@@ -65,32 +63,14 @@ def _running(dom: libvirt.virDomain) -> Domain:
     return Domain.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_SECURE))
 
 
-def _own_name(guest: str, spec: DiskSpec, disk: Disk) -> bool:
-    """Whether a disk is the one that init made for a DiskSpec of this name."""
-    stem = f"{guest}_{spec.name}"
-    if disk.source.pool:
-        return disk.source.volume == stem
-    if disk.source.protocol and disk.source.protocol not in pool_source.SERVERS:
-        return False
-    place = disk.source.file or disk.source.dev or disk.source.name
-    base = os.path.basename(place or "")
-    return base == stem or base.startswith(f"{stem}.")
-
-
-def mac_for(uuid: str | None, name: str | None) -> str:
-    """A MAC of QEMU's own range for an interface of a guest: the same whenever it is asked for, so
-    that a test says what comes, and the running guest and its definition agree."""
-    digest = hashlib.sha256(f"{uuid} {name}".encode()).hexdigest()
-    return f"52:54:00:{digest[:2]}:{digest[2:4]}:{digest[4:6]}"
-
-
 @dataclass(frozen=True)
 class How:
-    """live: also on the running guest. detach: disks that the request does not name go. test:
-    only say what would change."""
+    """live: also on the running guest. detach: which disks go that the request does not name: none,
+    all but the one that the guest boots from, or those of these names or targets. test: only say
+    what would change."""
 
     live: bool = True
-    detach: bool = True
+    detach: Detach = False
     test: bool = False
 
 
@@ -121,18 +101,20 @@ class Update:
 
     def compare(self) -> list[Change]:
         """The list of Change; changes nothing on the host."""
-        sources = self.place_disks() if self.spec.disks is not None else {}
+        match = self.match_disks()
         given = guest_definition.given(self.conn, self.spec, self.works)
-        given.sources.update(sources)
-        given.mac = lambda nic: mac_for(self.actual.uuid, nic.name)
+        self.match_nics(given)
+        if match:
+            given.sources.update(match.sources)
+            given.disk_targets, given.leaving = match.targets, match.leaving
         self.wanted = domain.amend(self.spec, self.actual, self.caps, given, self.warnings)
         firmware.refuse_other(self.spec.name, self.actual, self.wanted, self.caps)
         autostart = (self.spec.autostart, bool(self.dom.autostart()))
         active = bool(self.dom.isActive())
         live = self.how.live and active
         self.found = found = changes.changes(self.wanted, self.actual, live, self.sizes, autostart)
-        if not self.how.detach:
-            refuse_detach(found)
+        if match:
+            match.refuse_replaced(found, self.wanted)
         if active:
             self.running = _running(self.dom)
             self.lacking = pending.lacking(self.running, self.wanted)
@@ -158,12 +140,18 @@ class Update:
         return not self.is_seed_drive(change)
 
     def may_detach(self, change: Change) -> bool:
-        """Whether a disk is taken from the running guest. The one that it boots from goes only if
-        this very request takes it out of the definition."""
-        if any(one.path == change.path and one.action == "detach" for one in self.found):
+        """Whether a disk is taken from the running guest: one that this very request takes out of
+        the definition, or one that an earlier request did. The one that the guest boots from goes
+        only if ``detach`` names it."""
+        if any(
+            one.path == change.path and one.action == "detach" for one in self.found if one.live
+        ):
             return True
-        first = next((disk.target for disk in self.running.disks if disk.device == "disk"), None)
-        return self.how.detach and change.path != f"disks:{first}"
+        target = change.path.partition(":")[2]
+        if not isinstance(self.how.detach, bool):
+            return target in self.how.detach
+        boots = identity.boot_disk(self.running)
+        return self.how.detach and (boots is None or boots.target != target)
 
     def spoken_of(self) -> set[str]:
         """The groups of changes that the request can cause."""
@@ -214,106 +202,31 @@ class Update:
                 done.append(change)
         return done
 
-    def place_disks(self) -> dict[str, Source]:
-        """{disk name: Source} of the disks that are there; the others become Works."""
-        there, sources = list(self.actual.disks), dict[str, Source]()
-        for spec in self.spec.disks or ():
-            disk = next((d for d in there if self.is_it(spec, d)), None)
-            if disk is not None:
-                there.remove(disk)
-                source = Source.of_disk(disk)
-                if source:
-                    sources[spec.name] = source
-                self.note_size(spec, disk)
-            elif not (spec.source or spec.empty):
-                folder = self.tools.admission_config.disks_in
-                kind = self.actual.type or ""
-                work = disks.plan_one(self.conn, spec, self.spec.name, folder, kind)
-                self.works.append(work)
-        self.keep_medium(there)
-        if not self.how.detach:
-            self.keep_disks(sources)
-        return sources
-
-    def keep_disks(self, sources: dict[str, Source]) -> None:
-        """Adds what the request does not name, so that it stays."""
-        _, left = match.disks(
-            self.spec.disks or (),
-            self.actual.disks,
-            lambda spec: sources.get(spec.name) or Source.of_spec(spec),
-        )
-        for disk in left:
-            spec = DiskSpec(name=f"kept {disk.target}", device=disk.device, target=disk.target)
-            spec.empty = not disk.source
-            self.spec.disks = [*(self.spec.disks or ()), spec]
-            source = Source.of_disk(disk)
-            if source and disk.source and not disk.source.protocol:
-                sources[spec.name] = source
-
-    def keep_medium(self, left: Iterable[Disk]) -> None:
-        """The drive with our volume for cloud-init is nobody's to ask for: it stays, also when
-        it is empty because the guest has read it."""
-        made = {own.path for own in self.actual.record.disks}
-        read = self.actual.record.seeded and not any(
-            spec.removable for spec in self.spec.disks or ()
-        )
-        for disk in left:
-            path = disk.source.file if disk.source else None
-            if disk.device == "cdrom" and (path in made or (path is None and read)):
-                spec = DiskSpec(name=seed_drive.NAME, device="cdrom", target=disk.target)
-                spec.source_file, spec.format, spec.empty = path, disk.driver_type, path is None
-                self.spec.disks = [*(self.spec.disks or ()), spec]
-
-    def is_it(self, spec: DiskSpec, disk: Disk) -> bool:
-        """Whether a disk that is there is the one that a DiskSpec speaks of."""
-        if spec.source or spec.removable or disk.removable_medium or not disk.source:
-            return False
-        if spec.source_file and not spec.pool:
-            return spec.source_file in (disk.source.file, disk.source.dev)
-        if spec.source_file:
-            return bool(self.in_pool(spec).places() & places(disk))
-        return (spec.target and spec.target == disk.target) or _own_name(self.spec.name, spec, disk)
-
-    def in_pool(self, spec: DiskSpec) -> Source:
-        """The Source of a volume that a DiskSpec names, with every way to name it."""
-        pool_name, volume = spec.pool or "", spec.source_file or ""
-        found = Source(pool=pool_name, volume=volume)
-        path = files.volume_path(self.conn, pool_name, volume)
-        with contextlib.suppress(libvirt.libvirtError):
-            pool = self.conn.storagePoolLookupByName(pool_name)
-            found = pool_source.direct(self.conn, pool, volume) or found
-        return replace(found, pool=pool_name, volume=volume, path=path)
-
-    def note_size(self, spec: DiskSpec, disk: Disk) -> None:
-        """Remembers that a disk of the guest's own is asked to be larger; another is left."""
-        target = disk.target or ""
-        if not spec.size_bytes or not disk.source or disk.source.protocol:
-            return
-        reason = self.not_its_own(spec, disk)
-        try:
-            before = resize.size_of(self.conn, self.dom, target)
-            if spec.size_bytes <= before:
-                return
-            resize.refuse_shared(self.conn, self.dom, target)
-        except errors.Refused as exc:
-            reason = reason or exc.text
-        except errors.VirtError:
-            if reason is None:
-                raise
-            return
-        if reason:
-            wanted = human_bytes(spec.size_bytes)
-            self.warnings.append(f"disk {disk.target} is not grown to {wanted}: {reason}")
-        else:
-            self.sizes[target] = (before, spec.size_bytes)
-
-    def not_its_own(self, spec: DiskSpec, disk: Disk) -> str | None:
-        """Why a disk that is there is not one that was made for the guest; None for its own."""
-        if any(owns(own, disk) for own in self.actual.record.disks):
+    def match_disks(self) -> DiskMatch | None:
+        """Which disks are meant; None where the request does not speak of disks."""
+        named = not isinstance(self.how.detach, bool)
+        if self.spec.disks is None and not (named and self.how.detach):
             return None
-        if not spec.source_file and _own_name(self.spec.name, spec, disk):
-            return None
-        return f"{disk.source.place()} was not made for this guest (virt.resize_disk grows it)"
+        self.spec.disks = self.spec.disks or []
+        folder = self.tools.admission_config.disks_in
+        args = (self.actual, self.spec.disks, self.how.detach, folder)
+        match = DiskMatch(self.conn, self.dom, *args)
+        self.works, self.sizes = match.works, match.sizes
+        self.warnings.extend(match.warnings)
+        return match
+
+    def match_nics(self, given: Given) -> None:
+        """How interfaces get their MACs, and which of them have got theirs by their names."""
+        chosen = macs.ForGuest(self.conn, self.actual, self.spec.nics or ())
+        given.mac, given.nic_names = chosen.mac, chosen.names()
+
+    def record(self) -> None:
+        """Has libvirt store our record where nothing else differs, and the running guest have it,
+        too."""
+        record = self.wanted.record
+        now = [stored(self.dom).record, metadata.of_domain(self.dom)]
+        if record and any(plain(one) != plain(record) for one in now):
+            metadata.write(self.dom, record)
 
     def apply(self, found: list[Change]) -> list[str]:
         """Makes the changes; a list of what failed on the running guest, as sentences.
@@ -433,16 +346,6 @@ def _is_apart(change: Change) -> bool:
     return change.what in ("autostart", "metadata") or change.action == "resize"
 
 
-def refuse_detach(found: list[Change]) -> None:
-    """Raises InvalidInput for a change that takes a disk from the guest."""
-    for change in found:
-        if change.what == "disks" and change.action == "detach":
-            target = change.path.split(":")[1]
-            raise errors.InvalidInput(
-                f"{change.old} would be detached from {target}: detach=True allows it"
-            )
-
-
 def result(
     found: list[Change], failures: list[str], warnings: Collection[str] = ()
 ) -> dict[str, Any]:
@@ -492,6 +395,7 @@ def _once(conn: libvirt.virConnect, spec: GuestSpec, tools: Tools, how: How) -> 
         failures, left = list[str](), [one for one in work.lacking if one not in work.now]
     else:
         failures = work.apply(found) if found or work.now else []
+        work.record()
         left = work.left(failures)
     shown = work.shown(left, how.test)
     status = result(shown, failures, work.warnings)
