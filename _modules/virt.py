@@ -29,6 +29,7 @@ from saltvirt.answers.power import Power
 from saltvirt.haagent import kept
 from saltvirt.host import connection
 from saltvirt.host.domain import (
+    creation,
     describe,
     guest_lock,
     lifecycle,
@@ -51,6 +52,13 @@ if TYPE_CHECKING:
     from salt_dunders import __salt__
 
 __virtualname__ = "virt"
+
+# functions as "cannot … web1" has them
+_WORDS = {
+    "setmem": "change the memory of",
+    "setvcpus": "change the CPUs of",
+    "set_autostart": "set the autostart of",
+}
 
 
 def __virtual__():
@@ -77,11 +85,31 @@ def _locked(what, *names):
     return guest_lock.held(guest_lock.folder(__salt__["config.get"]), f"virt.{what}", *names)
 
 
+def _complete(name, what, act, kwargs, *args):
+    """As _change, of a guest whose creation has ended."""
+
+    def checked(dom, *args):
+        creation.require_complete(dom, _WORDS.get(what, what))
+        return act(dom, *args)
+
+    return _change(name, what, checked, kwargs, *args)
+
+
 def _admitted(name, what, act, kwargs, *args):
     """The same with the host's admission, whose lock is held: ``act(domain, config, …)``."""
     admission_config = admission.config_of(__salt__["config.get"], kwargs)
     with _locked(what, name), _connect(kwargs) as conn, admission_config.lock():
-        return act(lookup.lookup(conn, name), admission_config, *args)
+        dom = lookup.lookup(conn, name)
+        creation.require_complete(dom, _WORDS.get(what, what))
+        return act(dom, admission_config, *args)
+
+
+def _refuse_incomplete(conn, xml, what):
+    """Of a definition that would take the place of a guest whose creation has not ended."""
+    for name in lookup.names_in(xml):
+        dom = lookup.find(conn, name)
+        if dom:
+            creation.require_complete(dom, what)
 
 
 def _tree(name, kwargs):
@@ -700,7 +728,8 @@ def set_autostart(vm_, state="on", **kwargs):
     on = lifecycle.on_off(state)
     if on and (why := kept.words(str(vm_))):
         raise errors.Refused(f"{why}, which alone starts it: it cannot start with its host, too")
-    return _change(vm_, "set_autostart", lifecycle.set_autostart, kwargs, on)
+    change = _complete if on else _change
+    return change(vm_, "set_autostart", lifecycle.set_autostart, kwargs, on)
 
 
 def create_xml_str(xml, **kwargs):
@@ -724,6 +753,7 @@ def create_xml_str(xml, **kwargs):
     admission_config = admission.config_of(__salt__["config.get"], kwargs)
     locked = _locked("create_xml_str", *lookup.names_in(xml))
     with locked, _connect(kwargs) as conn, admission_config.lock():
+        _refuse_incomplete(conn, xml, "start")
         admission.transient(conn, admission_config, xml)
         lookup.create(conn, xml)
     return True
@@ -769,6 +799,7 @@ def define_xml_str(xml, **kwargs):
         salt '*' virt.define_xml_str <XML in string format>
     """
     with _locked("define_xml_str", *lookup.names_in(xml)), _connect(kwargs) as conn:
+        _refuse_incomplete(conn, xml, "define")
         lookup.define(conn, xml)
     return True
 

@@ -12,8 +12,9 @@ saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, settings
 from saltvirt.answers.removal import RemovalPlan
+from saltvirt.creation import Phase
 from saltvirt.host import connection
-from saltvirt.host.domain import guest_lock, lookup, removal
+from saltvirt.host.domain import creation, guest_lock, lookup, removal
 from saltvirt.host.domain import purge as purging  # the name is a function's here
 from saltvirt.host.migration import departed
 from saltvirt.host.provision import admission, disk_notes
@@ -64,7 +65,9 @@ def undefine(vm_, **kwargs):
         return removal.undefine(conn, lookup.lookup(conn, vm_))
 
 
-def purge(vm_, dirs=False, removables=False, disks="own", test=False, unused=(), **kwargs):
+def purge(
+    vm_, dirs=False, removables=False, disks="own", test=False, unused=(), force=True, **kwargs
+):
     """
     Remove a guest and its own disks, and nothing else.
 
@@ -88,6 +91,8 @@ def purge(vm_, dirs=False, removables=False, disks="own", test=False, unused=(),
     :param test: only say what would be deleted
     :param unused: paths on storage that other hosts may have, of which the caller knows from all
         of them that nobody there uses them; the runner asks by ``virt.storage_users``
+    :param force: False: refuse a guest that is not off, as ``salt-run virt.purge`` does; by
+        default it is powered off, as by Salt 3007
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True, after the disks are gone and libvirt no longer lists the domain; where some of
@@ -127,6 +132,7 @@ def purge(vm_, dirs=False, removables=False, disks="own", test=False, unused=(),
                 dirs,
                 disks,
                 unused,
+                values.boolean(force, "force"),
             )
     departed.forget(str(vm_))
     left = {path: done.keep[path] for path in done.unsure}
@@ -187,10 +193,10 @@ def leftovers(**kwargs):
 
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``guests`` (name to state), ``unfinished`` (names of guests that an
-        interrupted init has partially created), ``migrations`` (as
-        ``virt.migrate_unfinished``), ``left`` (``NAME@HOST`` of what a host that did not answer
-        may hold for a guest),
+    :return: a dict: ``guests`` (name to state), ``unfinished`` (names of guests whose
+        creation was interrupted), ``used`` (those of them that run or were ever started, to how
+        that is known), ``migrations`` (as ``virt.migrate_unfinished``), ``left``
+        (``NAME@HOST`` of what a host that did not answer may hold for a guest),
         ``target_leftovers`` (guests of whose undone migrations to this host something is
         still here), ``at_work`` (guest to the operation that is at work on it, its process and
         since when),
@@ -206,6 +212,63 @@ def leftovers(**kwargs):
     """
     with _connect(kwargs) as conn:
         return left.read(conn, guest_lock.folder(__salt__["config.get"])).to_answer()
+
+
+def creation_phase(vm_, **kwargs):
+    """
+    How far the creation of a guest has come.
+
+    :param vm_: name of the domain
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: a dict: ``phase``: ``creating``, ``interrupted`` (the process that created the guest
+        ended before the guest was complete) or ``complete``; ``used``: of an interrupted one that
+        runs or was ever started, how that is known; else None
+
+    :raises NotFound: there is no such domain
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.creation_phase web1
+    """
+    with _connect(kwargs) as conn:
+        dom = lookup.lookup(conn, vm_)
+        phase = creation.of_domain(dom)
+        used = creation.use(dom) if phase is Phase.INTERRUPTED else None
+        return {"phase": phase.value, "used": used}
+
+
+def mark_complete(vm_, **kwargs):
+    """
+    Keep a guest whose creation was interrupted as it is: from now on it counts as complete.
+
+    Until then it cannot be started, changed or moved, and a guest that was never started is
+    removed when it is created again. Its disks may be missing or empty, and the system in them may
+    lack its host name and its minion's key: look at the guest first.
+
+    :param vm_: name of the domain
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: True; False when its creation was not interrupted
+
+    :raises NotFound: there is no such domain
+    :raises Incomplete: it is being created
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.mark_complete web1
+    """
+    with _admission().guest("virt.mark_complete", vm_), _connect(kwargs) as conn:
+        dom = lookup.lookup(conn, vm_)
+        if creation.of_domain(dom) is not Phase.INTERRUPTED:
+            creation.require_complete(dom, "mark")
+            return False
+        creation.complete(dom)
+        return True
 
 
 def remove_made(vm_, test=False, unused=(), **kwargs):

@@ -308,9 +308,11 @@ def delete_snapshots(name, *names, children=False, test=False, **kwargs):
 
 
 @result.reporting
-def purge(name, delete_key=True, test=False):
+def purge(name, delete_key=True, test=False, force=False):
     """
     Remove a guest with its own disks, and its minion key. Nothing else is deleted.
+
+    A guest that is not off is refused: shut it down first, or give ``force``.
 
     A disk on storage that several hosts may have goes only when every hypervisor has answered
     that it does not use it. What stays is named.
@@ -319,6 +321,7 @@ def purge(name, delete_key=True, test=False):
     :param delete_key: also delete the guest's key from the master; a key that this master did not
         accept for a guest of that host stays, and is named
     :param test: show what would be deleted and what would stay, change nothing
+    :param force: power off a guest that is not off, and remove it
 
     :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``
 
@@ -327,9 +330,11 @@ def purge(name, delete_key=True, test=False):
     .. code-block:: bash
 
         salt-run virt.purge web1
+        salt-run virt.purge web1 force=True
     """
+    forced = values.boolean(force, "force")
     with Fleet(__opts__) as fleet:
-        return operation.perform(Purge(fleet, name, delete_key), test)
+        return operation.perform(Purge(fleet, name, delete_key, force=forced), test)
 
 
 @result.reporting

@@ -100,6 +100,10 @@ class OperationFailed(VirtError):
     """libvirt, QEMU or a tool said no while we worked."""
 
 
+class Incomplete(OperationFailed):
+    """The creation of the guest has not ended, or was interrupted."""
+
+
 class ImageError(VirtError):
     """The image is missing, damaged, no disk image, or not allowed."""
 

@@ -125,7 +125,8 @@ def _migrate(op):
 
 
 def _purge(op):
-    return ["virt.absent" if op["via"] == "state" else "virt.purge", op["name"]], {}
+    verb = "virt.absent" if op["via"] == "state" else "virt.purge"
+    return [verb, op["name"]], {"force": True} if op["via"] == "runner" else {}
 
 
 def _force_off(op):

@@ -10,7 +10,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.domain import metadata
+from saltvirt.host.domain import creation, metadata
 from saltvirt.host.provision import admission, disks
 from saltvirt.placement import account, facts
 from saltvirt.placement.policy import PlacementPolicy
@@ -115,21 +115,21 @@ DEAD = "1:2:of another boot"
 )  # fmt: skip
 def test_a_name_is_free_where_nobody_has_it_or_is_at_work_on_it(conn, creating, words):
     admission.name_is_free(conn, "web1")
-    assert admission.leftover(conn, "web1") is None
+    assert creation.interrupted(conn, "web1") is None
     dom = guest(conn, metadata.worker() if creating == "mine" else creating)
     if words:
         with pytest.raises(errors.AlreadyExists, match=words):
             admission.name_is_free(conn, "web1")
-        assert admission.leftover(conn, "web1") is None
+        assert creation.interrupted(conn, "web1") is None
     else:
         admission.name_is_free(conn, "web1")
-        assert admission.leftover(conn, "web1").UUIDString() == dom.UUIDString()
+        assert creation.interrupted(conn, "web1").UUIDString() == dom.UUIDString()
 
 
 def test_a_guest_without_a_record_has_its_name(conn):
     with pytest.raises(errors.AlreadyExists, match="test exists already on"):
         admission.name_is_free(conn, "test")
-    assert admission.leftover(conn, "test") is None
+    assert creation.interrupted(conn, "test") is None
 
 
 # -- what is asked ------------------------------------------------------------------------

@@ -10,7 +10,7 @@ libvirt = pytest.importorskip("libvirt")
 
 from saltvirt import errors
 from saltvirt.host import own_files
-from saltvirt.host.domain import lookup
+from saltvirt.host.domain import lookup, metadata
 from saltvirt.host.migration import reservations
 from saltvirt.host.node import hugepages, inventory
 from saltvirt.host.storage import usage
@@ -47,13 +47,16 @@ def test_groups_come_from_our_metadata(conn, tmp_path):
     assert found["guests"]["web1"]["state"] == "shutdown"
 
 
-def test_what_a_guest_will_take_is_counted_while_it_is_made(conn, tmp_path):
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_what_a_guest_will_take_is_counted_while_it_is_made(conn, tmp_path, is_interrupted):
     """Its record says what it will have; a disk that it only reads takes nothing, one in a pool
     that does not run is on nothing that is known."""
     (tmp_path / "cd.iso").write_bytes(bytes(4096))
     made = tmp_path / "vda.raw"
+    creator = "1:1:x" if is_interrupted else metadata.worker()
     ours = (
-        '<metadata><s:guest xmlns:s="https://saltproject.io/xmlns/salt-virt/1" creating="1:1:x">'
+        '<metadata><s:guest xmlns:s="https://saltproject.io/xmlns/salt-virt/1" '
+        f'creating="{creator}">'
         f'<s:disk target="vda" path="{made}" size="1073741824"/></s:guest></metadata>'
     )
     disks = (
@@ -68,11 +71,17 @@ def test_what_a_guest_will_take_is_counted_while_it_is_made(conn, tmp_path):
     found = inventory.read(conn, lambda key, default=None: default, tmp_path).to_answer()
     shown = {disk.get("path") or disk["pool"] for disk in found["guests"]["web1"]["disks"]}
     assert shown == {"/guest/diskimage1", "off"}
-    (store,) = (
+    stores = [
         name
         for name, one in found["stores"].items()
         if one["promised_bytes"] != before["stores"].get(name, one)["promised_bytes"]
-    )
+    ]
+    guest = found["guests"]["web1"]
+    assert (guest["creating"], guest.get("interrupted", False)) == (True, is_interrupted)
+    if is_interrupted:  # nobody makes the disks of which it has none yet
+        assert stores == []
+        return
+    (store,) = stores
     grown = found["stores"][store]["promised_bytes"] - before["stores"][store]["promised_bytes"]
     assert grown == 2**30
 

@@ -326,10 +326,11 @@ def test_a_partition_is_called_as_the_next_of_its_disk(conn):
         "<pool type='disk'><name>sd</name><source><device path='/dev/sdx'/>"
         "<format type='gpt'/></source><target><path>/dev</path></target></pool>"
     )
-    assert pool_disk._partition(found) == "sdx1"
+    assert pool_disk._partition(found, found.listVolumes()) == "sdx1"
     for name in ("sdx1", "sdx10"):
         found.createXML(f"<volume><name>{name}</name><capacity>1024</capacity></volume>")
-    assert pool_disk._partition(found) == "sdx11"
+    assert pool_disk._partition(found, found.listVolumes()) == "sdx11"
+    assert pool_disk._partition(found, ["sdx1"]) == "sdx2", "one that is removed before"
 
 
 def test_an_image_goes_onto_a_volume_of_devices_as_its_bare_bytes(conn, monkeypatch):

@@ -91,7 +91,7 @@ def fast(cloud):
 @pytest.fixture
 def clean(cloud, fast):
     yield
-    cloud.run("virt.purge", NAME)
+    cloud.run("virt.purge", NAME, "force=True")
     cloud.run("virt.backup_instant")
     assert fast.hosts[1].call("virt.backup_stands", VAULT) == []
 

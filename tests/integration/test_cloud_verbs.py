@@ -29,7 +29,7 @@ PLANS = [
     (
         "purge",
         ["runs"],
-        {},
+        {"force": True},
         "runs would be removed from hv1, with /srv/salt-images/runs_system.qcow2",
     ),
     ("rename", ["bare", "other"], {}, "bare on hv1 would be renamed to other"),
@@ -100,7 +100,7 @@ def test_a_guest_gets_another_name_and_a_copy(cloud, guests):  # noqa: F811
     taken = cloud.run("virt.rename", "w2", "w3")
     assert (taken.rc, taken.stdout.strip()) == (1, f"w3 exists already, on {host}")
     for name in ("w2", "w3"):
-        assert cloud.run("virt.purge", name).rc == 0
+        assert cloud.run("virt.purge", name, "force=True").rc == 0
     assert keys(cloud) == set()
 
 

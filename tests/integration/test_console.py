@@ -16,12 +16,12 @@ TYPED = "a-secret-that-is-typed"
 @pytest.fixture(scope="module")
 def guest(lab):
     """The name of a running guest whose agent answers."""
-    lab.run("virt.purge", GUEST)
+    lab.run("virt.purge", GUEST, "force=True")
     made = lab.run("virt.init", GUEST, 1, 384, "salt://debian.qcow2", host="hv1")
     assert made.rc == 0, made
     until(lambda: lab.run("virt.exec", GUEST, "uptime").rc == 0, "the agent answers", 300)
     yield GUEST
-    lab.run("virt.purge", GUEST)
+    lab.run("virt.purge", GUEST, "force=True")
 
 
 @pytest.fixture

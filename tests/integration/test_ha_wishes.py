@@ -133,7 +133,7 @@ def test_room_for_the_loss_of_a_host_is_kept(cloud):
     finally:
         lab.run("virt.ha_disable", "big1")
         for name in ("big1", "big2", "big3"):
-            lab.run("virt.purge", name)
+            lab.run("virt.purge", name, "force=True")
 
 
 def test_a_guest_that_grows_on_its_host_into_the_room_that_is_kept_is_told(cloud):
@@ -165,5 +165,5 @@ def test_a_guest_that_grows_on_its_host_into_the_room_that_is_kept_is_told(cloud
         )  # fmt: skip
     finally:
         for one in others:
-            lab.run("virt.purge", f"grows-{one}")
+            lab.run("virt.purge", f"grows-{one}", "force=True")
     lab.wait(lambda: told() == ["short", "kept"], "there is room", 240, 2)

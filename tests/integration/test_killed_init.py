@@ -60,7 +60,7 @@ def ended(cloud, name):
 
 
 def purged(cloud, name):
-    cloud.run("virt.purge", name)
+    cloud.run("virt.purge", name, "force=True")
     return name not in cloud.exec("hv1", "virsh list --all --name").stdout.split()
 
 

@@ -30,7 +30,7 @@ def cloud(lab):
     lab.exec("hv1", f"rm -f {CONF}; systemctl restart salt-minion")
     lab.wait_for_minion("hv1")
     lab.run("virt.force_off", GUEST)
-    lab.run("virt.purge", GUEST)
+    lab.run("virt.purge", GUEST, "force=True")
 
 
 def applied(lab):

@@ -80,7 +80,7 @@ def test_guests_run_on_and_everything_of_the_old_release_is_the_new_ones(cloud):
     ok(cloud, "virt.migrate", "upd1", "hv1")
     running.is_whole_on("hv1")
     ok(cloud, "virt.repair")
-    ok(cloud, "virt.purge", "upd2")
+    ok(cloud, "virt.purge", "upd2", "force=True")
     done = cloud.exec("hv1", "virsh list --all --name; ls /srv/salt-images", check=False).stdout
     assert "upd2" not in done
 

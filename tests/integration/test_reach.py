@@ -45,7 +45,7 @@ def cloud(lab):
     done = lab.run("virt.init", "seen1", 1, 64, IMAGE, seed=False, enable_vnc=True, host="hv1")
     assert done.rc == 0, done.stdout
     yield lab
-    lab.run("virt.purge", "seen1")
+    lab.run("virt.purge", "seen1", "force=True")
     lab.exec("master", "rm -f /etc/salt/master.d/reach.conf")
     lab.restart_master()
 

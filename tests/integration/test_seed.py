@@ -112,7 +112,7 @@ def test_cycles_of_one_name_have_equal_keys_each_time(lab, hv1):
         assert inside["/etc/hostname"] == "cycle\n"
         assert accepted(lab, "cycle").strip() == inside[PUB].strip()
         seen.add(inside[PUB])
-        assert lab.run("virt.purge", "cycle").rc == 0
+        assert lab.run("virt.purge", "cycle", "force=True").rc == 0
         assert accepted(lab, "cycle") is None
     assert len(seen) == CYCLES
 
@@ -140,7 +140,7 @@ def test_the_master_accepts_from_a_host_only_what_it_allowed(lab, hv1):
     assert lab.run("virt.authorize", "allowed", "hv1").rc == 0
     made = init(hv1, "allowed")
     assert accepted(lab, "allowed").strip() == made["pub_key"].strip()
-    assert lab.run("virt.purge", "allowed").rc == 0
+    assert lab.run("virt.purge", "allowed", "force=True").rc == 0
 
 
 def test_the_key_of_another_machine_stays(lab, hv1):
@@ -193,7 +193,7 @@ def test_the_volume_for_cloud_init_goes_when_the_guest_has_reported_in(lab, hv1)
         assert "ejected on hv1 has no" in done.stdout, done
     assert hv1.sh(f"ls {volume} 2>/dev/null; virsh dumpxml ejected | grep {volume}; true") == ""
     assert "no guest that this master made" in lab.run("virt.seed_eject", "hv2").stdout
-    assert lab.run("virt.purge", "ejected").rc == 0
+    assert lab.run("virt.purge", "ejected", "force=True").rc == 0
 
 
 # what the master writes down of a minion that has reached it with its key
@@ -335,7 +335,7 @@ def test_a_minion_is_installed_where_there_is_none(lab, hv1):
     )  # fmt: skip
     assert done.rc == 0, done.stdout + done.stderr
     assert lab.call("bare", "network.ip_addrs", timeout=60) == ["10.77.0.90"]
-    assert lab.run("virt.purge", "bare").rc == 0
+    assert lab.run("virt.purge", "bare", "force=True").rc == 0
     hv1.sh("rm -r /root/bare")
 
 
@@ -349,12 +349,12 @@ def test_init_waits_for_the_agent_and_says_when_nobody_answers(lab, hv1):
     assert done.rc == 1
     assert "late runs on hv1, but its agent did not answer within 2 s" in done.stdout
     assert hv1.sh("virsh domstate late").strip() == "running"  # somebody will look at it
-    assert lab.run("virt.purge", "late").rc == 0
+    assert lab.run("virt.purge", "late", "force=True").rc == 0
     done = begin("early", 1500)
     assert "its agent answered after" in done.stdout
     found = lab.call("hv1", "virt.guest_addresses", "early")["early"]
     assert "agent" in {nic["source"] for nic in found.values()}
-    assert lab.run("virt.purge", "early").rc == 0
+    assert lab.run("virt.purge", "early", "force=True").rc == 0
 
 
 @pytest.mark.slow
@@ -367,5 +367,5 @@ def test_a_cloud_image_becomes_a_minion_without_being_mounted(lab, hv1):
     assert done.rc == 0, done.stdout + done.stderr
     assert lab.call("cloud", "grains.get", "host") == "cloud"
     lab.wait(lambda: hv1.sh("ls /srv/salt-images/_seed") == "", "its volume is gone")
-    assert lab.run("virt.purge", "cloud").rc == 0
+    assert lab.run("virt.purge", "cloud", "force=True").rc == 0
     hv1.sh("rm -r /root/cloud")

@@ -125,7 +125,7 @@ def test_a_pillar_reaches_the_guest_it_was_given_to_and_nobody_else(lab, hosts):
     assert as_minion(hv1, "store7", own, "pillar.raw", "store") is None  # another's key
     assert as_minion(hv1, "store7x", key, "pillar.raw", "store") is None  # another id
     assert lab.exec("master", ["sh", "-c", "! grep -rl s3cret /var/log/salt"]).stdout == ""
-    assert lab.run("virt.purge", "store7").rc == 0
+    assert lab.run("virt.purge", "store7", "force=True").rc == 0
     assert lab.exec("master", ["ls", "/etc/salt/pki/master/virtpillars"]).stdout == ""
     lab.exec("master", ["salt-key", "-yd", "store7*"], check=False)
 

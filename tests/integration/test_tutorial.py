@@ -248,5 +248,5 @@ CHAPTERS = {
     title_of("salt-run virt.migrate centos1 hv2"): migrate,
     title_of(f"salt hv1 cp.get_file salt://debian.qcow2 {IMAGE}"): direct,
     title_of("salt-run virt.pause centos1"): by_name,
-    title_of("salt-run virt.purge centos2"): purge,
+    title_of("salt-run virt.purge centos2 force=True"): purge,
 }

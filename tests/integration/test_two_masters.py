@@ -70,7 +70,7 @@ def test_one_name_at_once_is_one_guest_at_most(masters, places, again):
     for config in (FIRST, OTHER):
         assert run(masters, config, "virt.repair", name=name)[0]["repair"]["findings"] == []
     if there:
-        assert run(masters, OTHER, "virt.purge", name)[1] == 0
+        assert run(masters, OTHER, "virt.purge", name, "force=True")[1] == 0
         assert where(masters, name) == {}
 
 

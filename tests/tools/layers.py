@@ -15,7 +15,7 @@ LAYER = {
     "spec": PURE, "xml": PURE, "design": PURE, "diff": PURE, "placement": PURE, "migration": PURE,
     "backups": PURE, "ha": PURE, "metrics": PURE, "rights": PURE,
     "guestagent": PURE, "answers": PURE, "revert": PURE, "snapshot": PURE, "states": PURE,
-    "wire": PURE, "confidential": PURE,
+    "wire": PURE, "confidential": PURE, "creation": PURE,
     "hafence": SHARED, "hatalk": SHARED, "metricserve": SHARED, "program": SHARED,
     "doors": SHARED, "guesttalk": SHARED, "newfile": SHARED,
     "backuphost": HOST, "backupserve": HOST,

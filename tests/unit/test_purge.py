@@ -24,7 +24,8 @@ class Cloud:
     def __init__(self, tmp_path, plans=None, **users):
         self.opts = {"cachedir": str(tmp_path), "pki_dir": str(tmp_path)}
         self.plans, self.users, self.asked = plans, users, []
-        self.guests = {"hv1": {"web1": "running"}}
+        self.guests = {"hv1": {"web1": "shutdown"}}
+        self.used = {}
         self.fails = None
 
     def hosts(self, only=None):
@@ -46,7 +47,8 @@ class Cloud:
         if fun == "virt.vm_state":
             return dict(self.guests[host])
         if fun == "virt.leftovers":
-            return {"guests": {}, "migrations": {}, "unfinished": ["web1"]}
+            return {"guests": {}, "migrations": {}, "unfinished": ["web1"],
+                    "used": self.used}
         self.asked.append((host, fun, kwarg, long))
         if kwarg.get("test"):
             return self.plans
@@ -168,9 +170,14 @@ def test_of_a_half_made_guest_all_goes_or_nothing(tmp_path):
         purge.leftover(cloud, "hv1", "web1")
     assert caught.value.text == "/nfs/b on hv1 stays: hv2: used by db1"
     assert "web1" in cloud.guests["hv1"]
-    cloud.users["hv2"] = NOBODY
+    cloud.users["hv2"], cloud.used = NOBODY, {"web1": "it is running"}
+    with pytest.raises(errors.OperationFailed, match="web1 on hv1 stays: it is running"):
+        purge.leftover(cloud, "hv1", "web1")
+    assert "web1" in cloud.guests["hv1"]
+    cloud.used = {}
     assert purge.leftover(cloud, "hv1", "web1").delete == ["/nfs/a", "/nfs/b", "/own"]
     assert cloud.guests == {"hv1": {}}
+    assert cloud.asked[-1][2]["force"] is False
 
 
 @pytest.fixture
@@ -194,7 +201,7 @@ def test_to_look_changes_nothing(tmp_path, keys):
     )
     assert (found.changes["key"], found.more, found.reasons) == (True, {"host": "hv1"}, ())
     assert found.changes["removed"]["delete"] == ["/own"]
-    assert (keys["deleted"], cloud.guests["hv1"]) == ([], {"web1": "running"})
+    assert (keys["deleted"], cloud.guests["hv1"]) == ([], {"web1": "shutdown"})
     cloud.plans, keys["stays"] = {"delete": [], "keep": {}}, "another's"
     found = Purge(cloud, "web1").check()
     assert found.comment == (
@@ -237,7 +244,23 @@ def test_all_that_the_master_knows_of_it_goes(tmp_path, keys):
     assert (keys["deleted"], begun.of(cloud.opts, "web1")) == (["web1"], None)
     assert hints.of(cloud.opts, "web1") is None
     assert (away.of(cloud.opts, "hv2"), away.of(cloud.opts, "hv3")) == ({"db1": "db1"}, {})
+    asked = {"vm_": "web1", "unused": [], "force": False}
+    assert cloud.asked[-1] == ("hv1", "virt.purge", asked, True)
+
+
+@pytest.mark.parametrize("state", ["running", "paused", "pmsuspended"])
+def test_a_guest_that_is_not_off_goes_only_by_force(tmp_path, keys, state):
+    cloud = Cloud(tmp_path, OWN)
+    cloud.guests["hv1"]["web1"] = state
+    words = f"web1 is {state} on hv1: salt-run virt.shutdown web1 shuts it down; force=True powers"
+    assert words in Purge(cloud, "web1").check().reasons[0]
+    with pytest.raises(errors.OperationFailed, match=words):
+        Purge(cloud, "web1").run()
+    assert "web1" in cloud.guests["hv1"] and keys["deleted"] == []
+    assert Purge(cloud, "web1", force=True).check().reasons == ()
+    Purge(cloud, "web1", force=True).run()
     assert cloud.asked[-1] == ("hv1", "virt.purge", {"vm_": "web1", "unused": []}, True)
+    assert keys["deleted"] == ["web1"]
 
 
 @pytest.mark.parametrize(
@@ -347,5 +370,5 @@ def test_one_that_a_deployment_lists_no_more_is_of_it_when_it_goes(tmp_path, gue
     with pytest.raises(errors.VirtError) as caught:
         one.run()
     assert caught.value.text.startswith(words)
-    assert cloud.guests == {"hv1": {"web1": "running"}}
+    assert cloud.guests == {"hv1": {"web1": "shutdown"}}
     assert cloud.asked == []

@@ -82,6 +82,21 @@ def test_each_finding_has_a_code_an_id_its_evidence_and_its_command(cloud):
     assert found[0].command == "salt-run virt.repair apply=True what=half-made:a:hv1"
 
 
+def test_one_that_was_started_since_is_for_a_person_and_stays(tmp_path):
+    said = {**left(unfinished=["a", "b"]), "used": {"a": "it is running"}}
+    cloud = Cloud(tmp_path, {"hv1": said})
+    found, _ = repair.look(cloud)
+    one = next(one for one in found if one.about == "a")
+    assert (one.id, one.repair) == ("half-made:a:hv1", None)
+    assert one.what == "its creation on hv1 was interrupted, but it is running"
+    assert one.command == (
+        "one of: salt hv1 virt.mark_complete vm_=a; salt-run virt.purge name=a force=True"
+    )
+    repaired, stays = repair.repair_all(found, Silent())
+    assert (list(repaired), list(stays)) == (["b"], ["a"])
+    assert cloud.called == [("hv1", "virt.purge", "b")]
+
+
 @pytest.mark.parametrize(
     ("options", "ids"),
     [

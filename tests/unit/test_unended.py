@@ -19,12 +19,13 @@ WISH = {"web1": {"mem": 1024, "seed": False}}
 
 
 class Cloud:
-    """Two hosts; the guest is on hv1. ``unfinished``, ``at_work``: what hv1 says of it."""
+    """Two hosts; the guest is on hv1. ``unfinished``, ``used``, ``at_work``: what hv1 says of
+    it."""
 
-    def __init__(self, tmp_path, guest=None, unfinished=(), at_work=None):
+    def __init__(self, tmp_path, guest=None, unfinished=(), at_work=None, used=None):
         self.opts = {"pki_dir": str(tmp_path), "cachedir": str(tmp_path), "virt": {}}
         self.guests = {"hv1": {"web1": guest}} if guest else {}
-        self.said = {"unfinished": list(unfinished), "at_work": at_work or {}}
+        self.said = {"unfinished": list(unfinished), "at_work": at_work or {}, "used": used or {}}
         self.called = []
 
     def hosts(self, only=None):
@@ -98,6 +99,19 @@ def test_what_is_not_proven_is_named_only(tmp_path, guest, unfinished, words):
     found = plan(Cloud(tmp_path, guest, unfinished))
     assert (found.again, found.placed, found.there) == ({}, {}, {"web1": "hv1"})
     assert words in found.text()
+
+
+@pytest.mark.parametrize("state", ["running", "shutdown"])
+def test_what_was_started_since_its_creation_was_interrupted_stays(tmp_path, state):
+    guest = {**HALF, "state": state, "interrupted": True}
+    cloud = Cloud(tmp_path, guest, ["web1"], used={"web1": "it was started at noon"})
+    found = plan(cloud)
+    assert (found.again, found.placed, found.there) == ({}, {}, {"web1": "hv1"})
+    words = "its creation on hv1 was interrupted, but it was started at noon: it stays as it is"
+    assert words in found.text()
+    with pytest.raises(errors.OperationFailed, match="web1 on hv1 stays: it was started at noon"):
+        unended.remove(cloud, "web1", "hv1")
+    assert cloud.guests["hv1"] == {"web1": guest}
 
 
 def test_a_whole_one_that_was_never_started_is_started(tmp_path):

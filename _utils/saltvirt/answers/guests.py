@@ -53,14 +53,15 @@ class DeadDisks(Fact):
 
 @dataclass(frozen=True, kw_only=True)
 class Leftovers(HostGuests):
-    """What `virt.leftovers` answers. unfinished: guests that an interrupted init has partially
-    created. migrations: guest to its migration from here. left: `NAME@HOST` of what a host that did
-    not answer may hold for a guest. at_work: guest to the operation at work on it. operations:
-    guest to the mark of the `salt-run virt.init` that made it; None of a host that does not tell.
-    made: guest to its DeadDisks."""
+    """What `virt.leftovers` answers. unfinished: guests whose creation was interrupted. used: those
+    of them that run or were ever started, to how that is known. migrations: guest to its migration
+    from here. left: `NAME@HOST` of what a host that did not answer may hold for a guest. at_work:
+    guest to the operation at work on it. operations: guest to the mark of the `salt-run virt.init`
+    that made it; None of a host that does not tell. made: guest to its DeadDisks."""
 
     unfinished: tuple[str, ...]
     migrations: dict[str, UnfinishedMigration]
+    used: dict[str, str] = field(default_factory=dict)
     at_work: dict[str, str] = field(default_factory=dict)
     left: tuple[str, ...] = ()
     operations: dict[str, str] | None = seldom(None)

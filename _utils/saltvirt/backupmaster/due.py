@@ -12,6 +12,7 @@ from saltvirt import errors, settings, units
 from saltvirt.backupmaster import backup, keep
 from saltvirt.backups import age, policy, wish
 from saltvirt.backups.answers import ListedBackup
+from saltvirt.creation import Phase
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import inventory
 from saltvirt.operations.operation import Checked, Result, Several
@@ -135,7 +136,7 @@ class Due:
         due: dict[str, _IsDue] = {}
         young: dict[str, str] = {}
         now_s = self.clock()
-        there = [one for host in hosts for one in host.guests if not one.creating]
+        there = [one for host in hosts for one in host.guests if one.phase is Phase.COMPLETE]
         failed: list[Result] = []
         for guest in sorted(there, key=lambda one: one.name):
             asked = self.asked.of(guest)

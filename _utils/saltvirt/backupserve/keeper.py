@@ -27,7 +27,7 @@ from saltvirt.backupserve import checkpoints, definition, look, request, running
 from saltvirt.backupserve.request import Begun, EndRequest, Journal, ServeRequest
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
-from saltvirt.host.domain import guest_lock, lookup
+from saltvirt.host.domain import creation, guest_lock, lookup
 
 MODULE = "backupserve.keeper"
 # so long nobody may be connected: the target's machine opens its connections disk by disk
@@ -75,6 +75,7 @@ class Keeper:
         with self._libvirt() as conn:
             recover(conn, self._journal)
             dom = lookup.lookup(conn, self._asked.guest)
+            creation.require_complete(dom, "back up")
             _room(self._asked.scratch)
             self._begun = Begun(
                 self._asked.guest, dom.UUIDString(), self._asked.ident,

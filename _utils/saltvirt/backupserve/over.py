@@ -25,7 +25,7 @@ from saltvirt.backupserve import standing
 from saltvirt.backupserve.restore import Restore, named
 from saltvirt.design import identity
 from saltvirt.host.connection import libvirt, translated
-from saltvirt.host.domain import aside, lifecycle, lookup, metadata, purge
+from saltvirt.host.domain import aside, creation, lifecycle, lookup, metadata, purge
 from saltvirt.host.domain.aside import Aside
 from saltvirt.host.domain.purge import PurgePlan
 from saltvirt.host.migration import departed, move_journal
@@ -63,6 +63,7 @@ class Over(Restore):
         name = self.guest.name
         with self.tools.admission_config.guest(self.VERB, name), translated(f"restore {name}"):
             self.dom = lookup.lookup(self.conn, name)
+            creation.require_complete(self.dom, "restore a backup over")
             for why in _against(self.conn, self.dom, self.may_stop):
                 raise errors.Refused(why)
             self.before = _definition(self.dom)

@@ -115,7 +115,7 @@ class Restore(GuestBuilder):
     def place(self, target: str) -> str:
         """Where a disk goes. Raises AlreadyExists."""
         path = named(self.tools, self.guest.name, target)
-        if os.path.lexists(path):
+        if self.is_taken(path):
             raise errors.AlreadyExists(f"disk {target}: {path} exists already")
         return path
 

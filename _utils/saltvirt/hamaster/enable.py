@@ -9,6 +9,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from saltvirt import errors, names, units
+from saltvirt.creation import Phase
 from saltvirt.fleet.client import Fleet
 from saltvirt.ha.view import IGNORED, LIVE, RESTART, STARTED, STOPPED, GuestWanted
 from saltvirt.hamaster import suits
@@ -144,6 +145,16 @@ def _shown(wanted: GuestWanted) -> dict[str, Any]:
     return {key: value for key, value in kept.items() if key not in ("name", "size", "leased")}
 
 
+def _complete(guest: facts.Guest, host: str) -> None:
+    """Raises Incomplete for a guest whose creation has not ended."""
+    if guest.phase is Phase.COMPLETE:
+        return
+    raise errors.Incomplete(
+        f"cannot give {guest.name} to high availability: on {host} it is being created, or its "
+        f"creation was interrupted: salt-run virt.repair name={guest.name} shows what to do"
+    )
+
+
 class Enable:
     """Gives a guest to high availability, or changes how it is kept.
 
@@ -225,6 +236,8 @@ class Enable:
         size = next((one for one in here.guests if one.name == self.name), None) if here else None
         if here is None or size is None:
             raise errors.ConnectionFailed(f"{host}: {unreachable.get(host, 'the guest is gone')}")
+        with reasons:
+            _complete(size, host)
         stopped = self.asked.state is None and state not in _IS_UP
         wanted = replace(wanted, host=host, size=size, wanted=STOPPED if stopped else wanted.wanted)
         self._suits(reasons, here)

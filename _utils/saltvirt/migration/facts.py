@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from saltvirt.creation import Phase
 from saltvirt.migration.reservation import Reservation
 from saltvirt.placement.facts import Guest
 from saltvirt.wire import Fact, seldom
@@ -155,7 +156,7 @@ class GuestReport(Fact):
     cpu: the XML of the CPU it runs with. hostdevs: host devices that it has; filesystems: folders
     of the host that are mounted in it. apart: files of snapshots on which no disk stands.
     stands_on: the backup from which it runs as long as not all its blocks are here. host_cpu: that
-    of its host, where the guest has just that (``host-passthrough``).
+    of its host, where the guest has just that (``host-passthrough``). phase: of its creation.
     """
 
     name: str
@@ -189,6 +190,7 @@ class GuestReport(Fact):
     apart: tuple[str, ...] = ()
     stands_on: str | None = None
     host_cpu: HostCpu | None = seldom(None)
+    phase: str = seldom(Phase.COMPLETE.value)
 
 
 @dataclass(frozen=True)

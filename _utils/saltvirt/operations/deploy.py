@@ -487,7 +487,8 @@ class Deploy:
             try:
                 # the names are the hosts' own: none of them makes another one's guest or key go
                 known = bool(keys.host_of(name))
-                Purge(self.fleet, name, known, on=host, deployment=str(self.deployment)).run()
+                deployment = str(self.deployment)
+                Purge(self.fleet, name, known, host, deployment, force=True).run()
             except errors.VirtError as exc:
                 del found.removed[name]
                 found.failed[name] = exc.text

@@ -594,7 +594,7 @@ class Init:
             self.made_here(host, has)
             half = name in has.unfinished
             if half:
-                purge.on_host(self.fleet, host, name, disks="made")
+                purge.leftover(self.fleet, host, name, disks="made")
         except errors.AlreadyExists as exc:
             raise errors.AlreadyExists(f"{why}; {exc.text}") from exc
         except errors.VirtError as exc:

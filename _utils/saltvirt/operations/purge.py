@@ -68,23 +68,26 @@ def made(fleet: Fleet, host: str, name: str) -> None:
         raise errors.OperationFailed(why or exc.text) from exc
 
 
-def leftover(fleet: Fleet, host: str, name: str) -> Removal:
+def leftover(fleet: Fleet, host: str, name: str, **options: Any) -> Removal:
     """Purges a guest that an init has half made, by who holds its lock. Raises OperationFailed,
-    before anything is changed, when it is not half made any more, and when a disk would stay:
-    without its record it would be nobody's."""
-    if name not in find.leftovers(fleet, host).unfinished:
+    before anything is changed, when it is not half made any more, when it was ever started, and
+    when a disk would stay: without its record it would be nobody's."""
+    has = find.leftovers(fleet, host)
+    if name not in has.unfinished:
         raise errors.OperationFailed(f"{name} on {host} was changed meanwhile: run this again")
-    found = plan(fleet, host, name)
+    if name in has.used:
+        raise errors.OperationFailed(f"{name} on {host} stays: {has.used[name]}")
+    found = plan(fleet, host, name, **options)
     for path in found.unsure:
         raise errors.OperationFailed(f"{path} on {host} stays: {found.keep[path]}")
-    return on_host(fleet, host, name)
+    return on_host(fleet, host, name, force=False, **options)
 
 
 class Purge:
     """Removes a guest, its own disks, and its key when it was accepted for this guest of this host.
 
-    on: the host that must have it. deployment: whose guest it must be. The key stays when the guest
-    could not be removed.
+    on: the host that must have it. deployment: whose guest it must be. force: also a guest that is
+    not off. The key stays when the guest could not be removed.
     """
 
     def __init__(
@@ -94,9 +97,10 @@ class Purge:
         delete_key: bool = True,
         on: str | None = None,
         deployment: str | None = None,
+        force: bool = False,
     ) -> None:
         self.fleet, self.name, self.delete_key, self.on = fleet, str(name), delete_key, on
-        self.deployment = deployment
+        self.deployment, self.force = deployment, force
 
     def check(self) -> Checked:
         """What its host would delete and keep, and whether its key would go."""
@@ -107,7 +111,9 @@ class Purge:
                 lock.refuse_taken(self.fleet.opts, name)
             with reasons:
                 keepers.refuse(self.fleet.opts, name)
-            host, unheard = self._locate(name)
+            host, state, unheard = self._locate(name)
+            with reasons:
+                self._refuse_active(host, state)
             found = plan(self.fleet, host, name)
             goes, why = self._key(host, unheard)
             reasons.hold()
@@ -123,11 +129,13 @@ class Purge:
         fleet, name = self.fleet, names.guest(self.name)
         with lock.guest(fleet.opts, name, "virt.purge"):
             keepers.refuse(fleet.opts, name)
-            host, unheard = self._locate(name)
+            host, state, unheard = self._locate(name)
+            self._refuse_active(host, state)
             if self.on not in (None, host):
                 raise errors.OperationFailed(f"{name} is on {host} now, not on {self.on}: it stays")
             self._refuse_others(host)
-            removed = on_host(fleet, host, name)
+            options = {} if self.force else {"force": False}
+            removed = on_host(fleet, host, name, **options)
             if name in (fleet.one(host, "virt.vm_state") or {}):
                 raise errors.OperationFailed(f"{host}: libvirt still has {name}")
             begun.forget(fleet.opts, name)
@@ -140,6 +148,14 @@ class Purge:
         comment += " and its key from the master" if goes else ""
         changes = {"removed": True, **removed.done()}
         return Result(name, comment + _stays(why, removed), changes, {"host": host})
+
+    def _refuse_active(self, host: str, state: str) -> None:
+        """Raises OperationFailed for a guest that is not off, unless that is forced."""
+        if state in facts.ACTIVE and not self.force:
+            raise errors.OperationFailed(
+                f"{self.name} is {state} on {host}: salt-run virt.shutdown {self.name} "
+                "shuts it down; force=True powers it off and removes it"
+            )
 
     def _refuse_others(self, host: str) -> None:
         """Raises OperationFailed for one that is not, or not any more, of the deployment: somebody
@@ -155,15 +171,16 @@ class Purge:
                 f"{self.name} on {host} is not of deployment {self.deployment} by now: it stays"
             )
 
-    def _locate(self, name: str) -> tuple[str, str]:
-        """(the guest's host, the hosts that may have another definition of a guest that is off, and
+    def _locate(self, name: str) -> tuple[str, str, str]:
+        """(the guest's host, its state, the hosts that may have another definition of a guest that is off, and
         run it: in words)."""
         locations = find.locations(self.fleet)
         host = locations.host_of(name)
         hints.keep(self.fleet.opts, name, host)
-        if locations.guests[name][host] in facts.ACTIVE:
-            return host, ""
-        return host, "; ".join(alone.unheard(self.fleet, locations, name))
+        state = locations.guests[name][host]
+        if state in facts.ACTIVE:
+            return host, state, ""
+        return host, state, "; ".join(alone.unheard(self.fleet, locations, name))
 
     def _key(self, host: str, unheard: str) -> tuple[bool, str | None]:
         """(whether the guest's key goes with it, why it stays when there is one that does not)."""

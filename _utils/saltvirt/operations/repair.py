@@ -197,6 +197,9 @@ def _add(found: dict[str, str], name: str, words: str) -> None:
 
 def _of_host(fleet: Fleet, host: str, data: Leftovers) -> Iterator[Finding]:
     for name in data.unfinished:
+        if name in data.used:
+            yield _used(host, name, data.used[name])
+            continue
         yield Finding(
             HALF_MADE, name,
             f"partially created on {host} by an interrupted init",
@@ -219,6 +222,22 @@ def _of_host(fleet: Fleet, host: str, data: Leftovers) -> Iterator[Finding]:
             host,
             None if about.wrong else functools.partial(_take_away, fleet, host, name),
         )  # fmt: skip
+
+
+def _used(host: str, name: str, why: str) -> Finding:
+    """Of a guest whose creation was interrupted, and which was started since."""
+    given = shlex.quote(f"vm_={name}")
+    return Finding(
+        HALF_MADE, name,
+        f"its creation on {host} was interrupted, but {why}",
+        "a person decides: it may hold data, and lack its host name and its key; keep it as it is, "
+        "or remove it with its disks",
+        f"its record on {host} names the process that created it, and that process has ended; "
+        f"libvirt there says that {why}",
+        host,
+        do=f"one of: salt {host} virt.mark_complete {given}; "
+        f"salt-run virt.purge {shlex.quote(f'name={name}')} force=True",
+    )  # fmt: skip
 
 
 def _left(fleet: Fleet, host: str, data: Leftovers) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from saltvirt import errors
+from saltvirt.creation import Phase
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
@@ -28,7 +29,7 @@ def judge(
     ours = guest.deployment == str(deployment)
     if lock.at_work(opts, name):
         return None, None
-    if guest.creating:
+    if guest.phase is not Phase.COMPLETE:
         return _half(fleet, name, host, ours)
     if record is None or record.host != host or guest.state == "running":
         return None, None
@@ -43,8 +44,14 @@ def judge(
 
 
 def _half(fleet: Fleet, name: str, host: str, ours: bool) -> tuple[str | None, str | None]:
-    if name not in find.leftovers(fleet, host).unfinished:
+    has = find.leftovers(fleet, host)
+    if name not in has.unfinished:
         return None, f"it is being created on {host}: run this again when that is done"
+    if name in has.used:
+        return None, (
+            f"its creation on {host} was interrupted, but {has.used[name]}: it stays as it is; see "
+            f"salt-run virt.repair name={name}"
+        )
     if ours:
         return AGAIN, None
     return (

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from saltvirt.creation import Phase
 from saltvirt.placement import account, policy
 from saltvirt.wire import Fact, seldom, untold
 
@@ -39,8 +40,10 @@ class Guest(Fact):
     """One guest that a host has: its full size at its start, whether it is meant to run, and what
     it was made for.
 
-    creating: it is being made. max_memory_kib: what it may be given while it runs. page_kib: the
-    size of its huge pages, 0 for the host's usual ones; None without. type: libvirt's domain type.
+    creating: it is not complete; interrupted: nor does a process work on that, see phase;
+    a host of an earlier version does not say. max_memory_kib: what it may be given while it runs.
+    page_kib: the size of its huge pages, 0 for the host's usual ones; None without. type: libvirt's
+    domain type.
     deployment, group_policy, labels, prefer: what virt.init was asked for. backup: how it is to be
     backed up, as `backups.wish` has it.
     """
@@ -56,6 +59,7 @@ class Guest(Fact):
     groups: tuple[str, ...] = ()
     deployment: str | None = None
     creating: bool = seldom(False)
+    interrupted: bool = seldom(False)
     max_memory_kib: int = seldom(0)
     page_kib: int | None = seldom(None)
     type: str | None = seldom(None)
@@ -70,8 +74,16 @@ class Guest(Fact):
     backup: str | None = seldom(None)
 
     @property
+    def phase(self) -> Phase:
+        """How far its creation has come."""
+        if self.interrupted:
+            return Phase.INTERRUPTED
+        return Phase.CREATING if self.creating else Phase.COMPLETE
+
+    @property
     def meant_to_run(self) -> bool:
-        return self.autostart or self.state in ACTIVE or self.creating
+        creating = self.phase is Phase.CREATING
+        return self.autostart or self.state in ACTIVE or creating
 
 
 @dataclass(frozen=True)

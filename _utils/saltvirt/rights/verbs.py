@@ -41,7 +41,7 @@ RULES = {
     "ticket": _rule(GUEST, "name kind digest screen force"),
     "watch": _rule(NONE, "digest"), "console": _rule(GUEST, "name force escape"),
     "exec": _rule(GUEST, "name cmd shell env timeout base64"),
-    "purge": _rule(GUEST, "name delete_key test"), "rename": _rule(GUEST, "name new test"),
+    "purge": _rule(GUEST, "name delete_key test force"), "rename": _rule(GUEST, "name new test"),
     "init": _rule(
         MAKING,
         "name cpu mem image host seed nic install start disk enable_vnc enable_qcow at_once test",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from saltvirt.creation import Phase
 from saltvirt.diff import pending
 from saltvirt.errors import InvalidInput, NotFound, OperationFailed, SaltException
 from saltvirt.spec import disk, guest, values
@@ -50,6 +51,17 @@ def _converge(host: StateHost, name: str, given: dict[str, Any], start: bool) ->
         if kept:
             raise OperationFailed(f"{kept}: it is not made a second time")
         return _make(host, name, given, start)
+    found = host.call("creation_phase", name)
+    if found["phase"] == Phase.INTERRUPTED.value:
+        why = kept or found["used"]
+        if why:
+            raise OperationFailed(
+                f"the creation of {name} was interrupted, but {why}: it stays as it is; salt-run "
+                f"virt.repair name={name} shows what to do"
+            )
+        return _make(host, name, given, start)
+    if found["phase"] == Phase.CREATING.value:
+        raise OperationFailed(f"{name} is being created: apply this again when that has ended")
     shown: dict[str, Any] = {}
     done: list[str] = []
     failures: list[object] = []
@@ -59,13 +71,8 @@ def _converge(host: StateHost, name: str, given: dict[str, Any], start: bool) ->
         notes.append(f"{kept}, which starts it, not its host")
     speaks = not set(given) <= set(DeploySpec.keys()) or not isinstance(how["detach"], bool)
     if how.pop("update") and speaks:
-        try:
-            shown, done, failures, more, waits = _change(host, name, given, how)
-            notes += more
-        except SaltException:
-            if name not in host.call("leftovers")["unfinished"]:
-                raise
-            return _make(host, name, given, start)
+        shown, done, failures, more, waits = _change(host, name, given, how)
+        notes += more
     else:
         waits = host.call("pending_changes", name)[name]
     if start and not failures and not (kept and state_of(host, name) == "running"):

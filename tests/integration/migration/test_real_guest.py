@@ -17,7 +17,7 @@ def debian(cloud):
     )  # fmt: skip
     assert done.rc == 0, done.stdout
     yield "debian1"
-    cloud.run("virt.purge", "debian1")
+    cloud.run("virt.purge", "debian1", "force=True")
     for host in cloud.hosts:
         cloud.call(host, "virt.image_prune", timeout=300)
 

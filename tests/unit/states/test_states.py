@@ -12,7 +12,7 @@ class Host:
     test = False
 
     def __init__(self, **answers):
-        self.answers = answers
+        self.answers = {"creation_phase": {"phase": "complete", "used": None}, **answers}
         self.calls = []
         self.keeps = ""
 
@@ -20,7 +20,8 @@ class Host:
         return self.keeps
 
     def call(self, function, *args, **kwargs):
-        self.calls.append((function, *args))
+        if function != "creation_phase":
+            self.calls.append((function, *args))
         answer = self.answers[function]
         answer = answer(*args) if callable(answer) else answer
         if isinstance(answer, Exception):
@@ -166,16 +167,33 @@ def test_a_list_without_a_profile_is_all_there_shall_be(given, profiles):
     assert {word: seen[word] for word in ("disk", "nic") if word in seen} == profiles
 
 
-def test_a_guest_that_an_init_left_half_made_is_made_anew():
+@pytest.mark.parametrize("given", [GUEST, {**GUEST, "update": False}])
+def test_a_guest_whose_creation_was_interrupted_is_made_anew(given):
     host = Host(
         list_domains=["a"],
-        vm_state={"a": "shutdown"},
-        update=InvalidInput("disk system is there"),
-        leftovers={"unfinished": ["a"]},
+        creation_phase={"phase": "interrupted", "used": None},
         init={"disks": [{"target": "vda", "path": "/a"}]},
     )
-    answer = guests.running(host, "a", **GUEST)
+    answer = guests.running(host, "a", **given)
     assert answer["changes"] == {"a": {"definition": True, "disks": {"vda": "/a"}, "started": True}}
+    assert [call[0] for call in host.calls] == ["list_domains", "init"]
+
+
+@pytest.mark.parametrize(
+    ("phase", "used", "kept", "words"),
+    [
+        ("interrupted", "it is running", "", "was interrupted, but it is running: it stays"),
+        ("interrupted", None, "a is kept", "was interrupted, but a is kept: it stays"),
+        ("creating", None, "", "a is being created: apply this again"),
+    ],
+)
+def test_a_guest_whose_creation_has_not_ended_is_left_alone(phase, used, kept, words):
+    host = Host(list_domains=["a"], creation_phase={"phase": phase, "used": used})
+    host.keeps = kept
+    for state in (guests.running, guests.defined):
+        with pytest.raises(OperationFailed, match=words):
+            state(host, "a", **GUEST)
+    assert {call[0] for call in host.calls} == {"list_domains"}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,9 @@ from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
+from saltvirt.creation import Phase
 from saltvirt.host.connection import libvirt
+from saltvirt.host.domain import creation
 from saltvirt.host.domain.metadata import of_tree
 from saltvirt.placement import facts
 
@@ -31,6 +33,7 @@ def read(name: str, trees: list[Element]) -> facts.Guest:
     first = trees[0]
     kind = first.find("os/type")
     record = of_tree(first)
+    phase = creation.of_record(record)
     asked = {entry.key: entry.value for entry in record.entries} if record else {}
     return facts.Guest(
         name=name,
@@ -38,7 +41,8 @@ def read(name: str, trees: list[Element]) -> facts.Guest:
         memory_kib=max(int(tree.findtext("memory") or 0) for tree in trees),
         max_memory_kib=max(int(tree.findtext("maxMemory") or 0) for tree in trees),
         page_kib=next((page for page in map(page_kib, trees) if page is not None), None),
-        creating=bool(record and record.creating),
+        creating=phase is not Phase.COMPLETE,
+        interrupted=phase is Phase.INTERRUPTED,
         type=first.get("type"),
         arch=kind.get("arch") if kind is not None else None,
         cpu_model=_cpu_model(first),

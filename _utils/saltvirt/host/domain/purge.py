@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from saltvirt import errors
+from saltvirt.creation import Phase
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
-from saltvirt.host.domain import aside, lifecycle, lookup, metadata, removal
+from saltvirt.host.domain import aside, creation, lifecycle, lookup, metadata, removal
 from saltvirt.host.storage import files, usage
 from saltvirt.images import clone
 
@@ -177,8 +178,7 @@ def _delete_part(path: str) -> None:
 
 def not_at_work(dom: libvirt.virDomain) -> None:
     """Raises OperationFailed while a process is making this guest."""
-    worker = metadata.of_domain(dom).creating
-    if worker and metadata.works(worker):
+    if creation.of_domain(dom) is Phase.CREATING:
         raise errors.OperationFailed(f"cannot purge {dom.name()}: it is being created right now")
 
 
@@ -225,15 +225,18 @@ def purge(
     dirs: bool = False,
     disks: str = OWN,
     unused: Collection[str] = (),
+    force: bool = True,
 ) -> PurgePlan:
     """Stops the domain, deletes its own disks, undefines it; confirms each. The PurgePlan.
 
     dirs: also remove the folders below images_dir that became empty. disks, unused: as for
-    :func:`plan`.
+    :func:`plan`. force: False: raises OperationFailed for a guest that is not off.
     After a failure it can be called again.
     """
     dom = lookup.lookup(conn, name)
     not_at_work(dom)
+    if not force and dom.isActive():
+        raise errors.OperationFailed(f"cannot purge {name}: it is {lookup.state(dom)}")
     todo = plan(conn, dom, cache_dir, disks, unused)
     persistent, uuid = dom.isPersistent(), dom.UUIDString()
     if dom.isActive():

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from xml.etree import ElementTree
 
 from saltvirt import errors
+from saltvirt.creation import Phase
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
-from saltvirt.host.domain import lookup, metadata, snapshot_state
+from saltvirt.host.domain import creation, lookup, metadata, snapshot_state
 from saltvirt.host.storage import files, usage
 
 # an older daemon or another driver refuses flags that it does not know
@@ -85,7 +86,7 @@ def tpm(conn: libvirt.virConnect, dom: libvirt.virDomain) -> str | None:
     own = f"{files.TPM_STATE}/{dom.UUIDString()}"
     sources = (one.find("source") for one in backends)
     places = {own if source is None else source.get("path", own) for source in sources}
-    never_whole = any(metadata.of_tree(tree).creating for tree in trees)
+    never_whole = any(creation.of_tree(tree) is not Phase.COMPLETE for tree in trees)
     shared = any(usage.others_may_have(conn, path) for path in places)
     foreign = {files.real(path) for path in places} != {files.real(own)}
     return "KEEP_TPM" if shared or never_whole or foreign else "TPM"

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 from saltvirt import errors
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
-from saltvirt.host.domain import describe, lookup
+from saltvirt.host.domain import creation, describe, lookup
 from saltvirt.host.provision import admission
 from saltvirt.host.storage import files, usage
 from saltvirt.images import chain, confined, inspect
@@ -147,6 +147,7 @@ def grow(
     promised to others.
     """
     dom = lookup.lookup(conn, name)
+    creation.require_complete(dom, f"grow disk {target} of")
     disk = _find(conn, dom, target)
     with connection.translated(f"grow disk {target} of {name}"):
         before = _now(dom, disk)

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 from saltvirt.host.connection import libvirt, translated, unless_gone
-from saltvirt.host.domain import describe, lookup, metadata, placement_facts, stands
+from saltvirt.host.domain import creation, describe, lookup, metadata, placement_facts, stands
 from saltvirt.host.migration import (
     block_devices,
     guest_disks,
@@ -57,6 +57,7 @@ def guest(dom: libvirt.virDomain) -> GuestReport:
             host_uuid=host_uuid(conn),
             active=active,
             state=lookup.state(dom),
+            phase=creation.of_domain(dom).value,
             persistent=bool(dom.isPersistent()),
             autostart=bool(dom.isPersistent() and dom.autostart()),
             job=JOBS.get(dom.jobInfo()[0]) if active else None,
@@ -212,7 +213,8 @@ def _domain(dom: libvirt.virDomain, autostart: bool) -> DomainReport:
     macs = trees[-1].iterfind("devices/interface/mac")
     about = placement_facts.read(dom.name(), trees)
     return DomainReport(
-        replace(about, uuid=dom.UUIDString(), state=state, autostart=autostart),
+        # whether its process lives can be asked on its own host only: it counts as being created
+        replace(about, uuid=dom.UUIDString(), state=state, autostart=autostart, interrupted=False),
         tuple(mac.get("address", "").lower() for mac in macs),
     )
 

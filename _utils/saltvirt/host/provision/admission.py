@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from saltvirt import errors, settings
-from saltvirt.host.domain import guest_lock, lookup, metadata, placement_facts
+from saltvirt.creation import Phase
+from saltvirt.host.domain import creation, guest_lock, lookup, placement_facts
 from saltvirt.host.migration import reservations
 from saltvirt.host.node import inventory
 from saltvirt.host.provision import disks, images_folder
@@ -115,22 +116,21 @@ def name_is_free(conn: libvirt.virConnect, name: str) -> None:
     dom = lookup.find(conn, name)
     if dom is None:
         return
-    found = metadata.of_domain(dom)
-    if found.creating:
-        if not metadata.works(found.creating):
-            return
+    phase = creation.of_domain(dom)
+    if phase is Phase.CREATING:
         raise errors.AlreadyExists(f"{name} is being created on {conn.getHostname()} right now")
-    raise errors.AlreadyExists(f"{name} exists already on {conn.getHostname()}")
+    if phase is Phase.COMPLETE:
+        raise errors.AlreadyExists(f"{name} exists already on {conn.getHostname()}")
 
 
-def leftover(conn: libvirt.virConnect, name: str) -> libvirt.virDomain | None:
-    """The domain of this name that a dead process left half made, or None."""
-    dom = lookup.find(conn, name)
-    if dom is None:
-        return None
-    found = metadata.of_domain(dom)
-    stale = found.creating and not metadata.works(found.creating)
-    return dom if stale else None
+def name_is_unused(conn: libvirt.virConnect, name: str) -> None:
+    """Raises AlreadyExists when a domain has the name, a leftover also."""
+    name_is_free(conn, name)
+    if lookup.find(conn, name):
+        raise errors.AlreadyExists(
+            f"{name} exists already on {conn.getHostname()}, and its creation was interrupted: "
+            f"salt-run virt.repair name={name} shows what to do"
+        )
 
 
 def recheck(

@@ -10,7 +10,7 @@ from saltvirt import errors, names
 from saltvirt.design import identity
 from saltvirt.design.domain import RECORD_VERSION
 from saltvirt.host.connection import libvirt, translated
-from saltvirt.host.domain import lookup, metadata
+from saltvirt.host.domain import creation, lookup, metadata
 from saltvirt.host.provision import admission, disks, macs, pool_disk
 from saltvirt.host.provision.guest_builder import GuestBuilder, interfaces_of_copy
 from saltvirt.host.storage import files, unchanged_disks
@@ -87,7 +87,9 @@ class Clone(GuestBuilder):
         return [self.original.name(), self.guest.name]
 
     def is_off(self) -> None:
-        """Raises Refused when the original runs, or sleeps with a part of its disks in memory."""
+        """Raises Refused when the original runs, or sleeps with a part of its disks in memory;
+        Incomplete when its creation has not ended."""
+        creation.require_complete(self.original, "clone")
         name, state = self.original.name(), lookup.state(self.original)
         if state != "shutdown":
             raise errors.Refused(f"{name} is {state}: stop it first, so that its disks are whole")
@@ -128,11 +130,12 @@ class Clone(GuestBuilder):
         if pool:
             spec.pool, spec.source_file = pool, name
             xen = self.model.type == "xen"
-            place = pool_disk.plan(self.conn, spec, self.guest.name, format, xen)
+            gone = self.leftover.places
+            place = pool_disk.plan(self.conn, spec, self.guest.name, format, xen, gone)
             work = disks.Work(spec, **place)
         else:
             work = disks.Work(spec, make=True, format=format, path=self.beside(path, name))
-        if not work.make or (work.path and os.path.lexists(work.path)):
+        if not work.make or (work.path and self.is_taken(work.path)):
             raise errors.AlreadyExists(f"disk {disk.target}: {name} exists already")
         work.image = SourceDisk(path, format, size, path, found.files)
         self.targets[target] = work
@@ -224,6 +227,7 @@ def look(
     with translated(f"clone {original} as {guest.name}"):
         admission.name_is_free(conn, guest.name)
         plan = Clone(conn, lookup.lookup(conn, original), guest, tools)
+        plan.look_for_leftover()
         plan.check()
         places = ((w.path or f"{w.pool}/{w.volume}") for w in plan.works)
         return {"disks": dict(zip(plan.targets, places, strict=True))}

@@ -53,7 +53,11 @@ class Creation(GuestBuilder):
         self.caps = guest_definition.caps_for(self.conn, self.spec)
         virt_type = guest_definition.virt_type(self.caps, self.spec)
         self.works = disks.plan(
-            self.conn, self.spec, self.tools.admission_config.disks_in, virt_type
+            self.conn,
+            self.spec,
+            self.tools.admission_config.disks_in,
+            virt_type,
+            self.leftover.places,
         )
         if self.tools.medium:
             self.add_medium(virt_type)
@@ -125,6 +129,7 @@ def preview(
     with translated(f"create {spec.name}"):
         work = Creation(conn, spec, replace(tools, say=silent))
         admission.name_is_free(conn, spec.name)
+        work.look_for_leftover()
         work.check()
         work.tools.look(conn, work.works)
         tree = work.definition().need()

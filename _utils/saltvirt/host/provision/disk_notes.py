@@ -172,7 +172,7 @@ def look(conn: libvirt.virConnect, name: str, unused: Collection[str] = ()) -> L
     """The Left of a guest; changes nothing. unused: paths on shared storage of which all other
     hosts have said that nobody there uses them."""
     entry = read(name)
-    return _left(conn, entry.disks if entry else (), unused)
+    return _left(conn, entry.disks, unused) if entry else Left()
 
 
 def remove(conn: libvirt.virConnect, name: str, unused: Collection[str] = ()) -> Left:

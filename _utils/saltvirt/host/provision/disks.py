@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 # of a device: what has neither a table of partitions nor a file system in it is blank
 _BEGINS = 1024 * 1024
+# the real path of a disk, or its (pool, volume)
+Place = str | tuple[str, str]
 # told how many bytes are done, and of how many; None where nobody knows
 Progress = Callable[[int, "int | None"], object]
 
@@ -112,10 +114,12 @@ class Work:
         return self.spec.size_bytes or (self.image.virtual_size_bytes if self.image else None)
 
 
-def _given(conn: libvirt.virConnect, spec: DiskSpec, fallback: str) -> Work:
+def _given(
+    conn: libvirt.virConnect, spec: DiskSpec, fallback: str, gone: Collection[Place]
+) -> Work:
     """A disk with source_file and no pool."""
     path = spec.source_file or ""
-    if not bounded.lexists(bounded.real(path)):
+    if not bounded.lexists(bounded.real(path)) or files.real(path) in gone:
         if spec.device != "disk" or not os.path.isdir(os.path.dirname(path)):
             raise errors.NotFound(f"disk {spec.name}: {path} does not exist on this host")
     elif not spec.image:
@@ -135,11 +139,16 @@ def _format(spec: DiskSpec, fallback: str) -> str:
 
 
 def _in_folder(
-    conn: libvirt.virConnect, spec: DiskSpec, guest: str, folder: str, fallback: str
+    conn: libvirt.virConnect,
+    spec: DiskSpec,
+    guest: str,
+    folder: str,
+    fallback: str,
+    gone: Collection[Place],
 ) -> Work:
     format = _format(spec, fallback)
     path = os.path.join(folder, f"{guest}_{spec.name}.{format}")
-    there = bounded.lexists(path)
+    there = bounded.lexists(path) and files.real(path) not in gone
     if there and spec.existing:
         known = existing_disk.format_of(conn, replace(spec, format=format), path)
         return Work(spec, path=path, format=known)
@@ -152,12 +161,17 @@ def _in_folder(
 
 
 def plan_one(
-    conn: libvirt.virConnect, spec: DiskSpec, guest: str, images_dir: str, virt_type: str
+    conn: libvirt.virConnect,
+    spec: DiskSpec,
+    guest: str,
+    images_dir: str,
+    virt_type: str,
+    gone: Collection[Place] = (),
 ) -> Work:
     """The Work for one DiskSpec; changes nothing.
 
     images_dir: where disks go of which nobody said it: a folder, or a storage pool.
-    virt_type: kvm, qemu, xen, test…
+    virt_type: kvm, qemu, xen, test… gone: what is removed before the disk is made.
     """
     fallback = profiles.DISK_DEFAULTS.get(virt_type, {}).get("format", "raw")
     if spec.source or spec.empty:
@@ -170,11 +184,11 @@ def plan_one(
         )
     if spec.pool and not spec.pool.startswith("/"):
         format = _format(spec, fallback)
-        found = Work(spec, **pool_disk.plan(conn, spec, guest, format, virt_type == "xen"))
+        found = Work(spec, **pool_disk.plan(conn, spec, guest, format, virt_type == "xen", gone))
     elif spec.source_file:
-        found = _given(conn, spec, fallback)
+        found = _given(conn, spec, fallback, gone)
     else:
-        found = _in_folder(conn, spec, guest, spec.pool or images_dir, fallback)
+        found = _in_folder(conn, spec, guest, spec.pool or images_dir, fallback, gone)
     if found.make and not (spec.size_bytes or spec.image):
         if spec.source_file:
             where = f"in pool {spec.pool}" if found.pool else "on this host"
@@ -188,9 +202,18 @@ def plan_one(
     return found
 
 
-def plan(conn: libvirt.virConnect, spec: GuestSpec, images_dir: str, virt_type: str) -> list[Work]:
-    """The Works for a GuestSpec's disks. Raises NotFound, AlreadyExists, InvalidInput."""
-    works = [plan_one(conn, disk, spec.name, images_dir, virt_type) for disk in spec.disks or ()]
+def plan(
+    conn: libvirt.virConnect,
+    spec: GuestSpec,
+    images_dir: str,
+    virt_type: str,
+    gone: Collection[Place] = (),
+) -> list[Work]:
+    """The Works for a GuestSpec's disks; gone: as for plan_one. Raises NotFound, AlreadyExists,
+    InvalidInput."""
+    works = [
+        plan_one(conn, disk, spec.name, images_dir, virt_type, gone) for disk in spec.disks or ()
+    ]
     places = [work.path for work in works if work.path]
     for place in places:
         if places.count(place) > 1:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import os
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from saltvirt import errors
@@ -14,9 +15,18 @@ from saltvirt.answers.made import Made, MadeDisk, MadeNic
 from saltvirt.design import identity
 from saltvirt.design.source import places
 from saltvirt.host.connection import libvirt, translated
-from saltvirt.host.domain import describe, lifecycle, lookup, metadata, purge, removal, stats
+from saltvirt.host.domain import (
+    creation,
+    describe,
+    lifecycle,
+    lookup,
+    metadata,
+    purge,
+    removal,
+    stats,
+)
 from saltvirt.host.provision import admission, disk_notes, disks, image_location, progress_rate
-from saltvirt.host.storage import usage
+from saltvirt.host.storage import files, usage
 from saltvirt.images import cache, sources
 from saltvirt.revert import Revert
 from saltvirt.xml.disk import Disk
@@ -27,7 +37,7 @@ if TYPE_CHECKING:
 
     from saltvirt.placement.facts import PlacementRequest
     from saltvirt.spec.disk import DiskSpec
-    from saltvirt.xml.metadata import GuestRecord
+    from saltvirt.xml.metadata import GuestRecord, OwnDisk
 
 # the longest that seeding may take: it tells nothing meanwhile
 SEEDING_S = 1800
@@ -127,6 +137,44 @@ class GuestRequest:
     autostart: bool = False
 
 
+@dataclass
+class Leftover:
+    """What an interrupted creation of the guest has left, and its next creation removes. places:
+    real paths, and (pool, volume). sizes: path or (pool, volume) of a disk to the bytes that the
+    host counts for it."""
+
+    places: set[str | tuple[str, str]] = field(default_factory=set)
+    sizes: dict[str | tuple[str, str], int] = field(default_factory=dict)
+
+    @classmethod
+    def of_disks(cls, paths: Iterable[str]) -> Leftover:
+        """That of disks which no guest has."""
+        return cls({*paths})
+
+    def add(self, recorded: Iterable[OwnDisk], paths: Iterable[str]) -> None:
+        """Adds a guest's. recorded: the disks in its record. paths: the real paths of its disks
+        that are removed."""
+        self.places.update(paths)
+        for own in recorded:
+            place = (own.pool, own.volume or "") if own.pool else files.real(own.path or "")
+            self.places.add(place)
+            self.sizes[place] = own.size_bytes or 0
+
+    def without(self, request: PlacementRequest) -> PlacementRequest:
+        """The request less what is counted for the disks that make room for it."""
+        if not self.sizes:
+            return request
+        disks = tuple(
+            replace(disk, size_bytes=max(0, disk.size_bytes - self.sizes.get(disk.path or "", 0)))
+            for disk in request.disks
+        )
+        pools = dict(request.pools)
+        for place, size in self.sizes.items():
+            if isinstance(place, tuple) and place[0] in pools:
+                pools[place[0]] = max(0, pools[place[0]] - size)
+        return replace(request, disks=disks, pools=pools)
+
+
 class GuestBuilder(abc.ABC):
     """One guest being made. A subclass says what it is made from: ``check``, ``fetch`` and
     ``definition``."""
@@ -141,6 +189,7 @@ class GuestBuilder(abc.ABC):
         self.tools = tools
         self.works: list[disks.Work] = []
         self.undo = Revert()
+        self.leftover = Leftover()
 
     def run(self) -> Made:
         """What was made; see ``virt.init``."""
@@ -154,12 +203,13 @@ class GuestBuilder(abc.ABC):
 
     def run_alone(self) -> Made:
         """The same, while no other operation is at work on the guests."""
-        self.clean_leftover()
         admission.name_is_free(self.conn, self.guest.name)
+        self.look_for_leftover()
         self.check()
         if self.guest.seed and self.tools.begin:
             self.tools.begin()
         self.fetch()
+        self.clean_leftover()
         return self.all_or_nothing()
 
     def all_or_nothing(self) -> Made:
@@ -171,7 +221,10 @@ class GuestBuilder(abc.ABC):
         except errors.VirtError as exc:
             if not self.undo.failed:
                 raise
-            raise type(exc)(f"{exc}; could not undo: {'; '.join(self.undo.failed)}") from exc
+            # after a Refused the runner would try the next host
+            kind = errors.OperationFailed if isinstance(exc, errors.Refused) else type(exc)
+            words = exc.words if isinstance(exc, errors.Refused) else exc.text
+            raise kind(f"{words}; could not undo: {'; '.join(self.undo.failed)}") from exc
         return made
 
     def make(self) -> Made:
@@ -196,30 +249,46 @@ class GuestBuilder(abc.ABC):
     def definition(self) -> Domain:
         """The xml Domain, its record naming the disks that are made."""
 
-    def clean_leftover(self) -> None:
-        """Takes away what a process that died while making this guest left, or disks for it."""
-        disk_notes.remove(self.conn, self.guest.name)
-        with self.tools.admission_config.lock():
-            if admission.leftover(self.conn, self.guest.name):
-                self.tools.say("clean", "removing what an init that died has left")
-                self.remove_leftover()
-
-    def remove_leftover(self) -> None:
-        """All of it, or nothing: a disk whose record is gone is nobody's."""
+    def look_for_leftover(self) -> None:
+        """Finds what an interrupted creation of this guest has left; changes nothing. Raises
+        Incomplete if that guest was ever started, OperationFailed if a disk of it would stay:
+        without its record that disk would be nobody's."""
         cache_dir, name = self.tools.admission_config.cache_dir, self.guest.name
-        found = purge.plan(self.conn, lookup.lookup(self.conn, name), cache_dir)
+        self.leftover = Leftover.of_disks(disk_notes.look(self.conn, name).delete)
+        dom = creation.interrupted(self.conn, name)
+        if dom is None:
+            return
+        creation.refuse_used(dom)
+        found = purge.plan(self.conn, dom, cache_dir)
         for path in found.unsure:
             raise errors.OperationFailed(
                 f"{name} was partially created by an interrupted init, and {path} stays: "
                 f"{found.keep[path]}; salt-run "
                 f"virt.repair name={name} shows what to do"
             )
-        purge.purge(self.conn, name, cache_dir)
+        self.leftover.add(metadata.of_domain(dom).disks, found.delete)
+
+    def clean_leftover(self) -> None:
+        """Removes what :meth:`look_for_leftover` has found, after all checks of the request."""
+        name = self.guest.name
+        disk_notes.remove(self.conn, name)
+        with self.tools.admission_config.lock():
+            dom = creation.interrupted(self.conn, name)
+            if dom is not None:
+                creation.refuse_used(dom)
+                self.tools.say("clean", "removing what an init that died has left")
+                purge.purge(self.conn, name, self.tools.admission_config.cache_dir, force=False)
+        self.leftover = Leftover()
+
+    def is_taken(self, path: str) -> bool:
+        """Whether something has this path that is not removed before the guest is created."""
+        return os.path.lexists(path) and files.real(path) not in self.leftover.places
 
     def admit(self, built: Domain) -> PlacementRequest:
         """placement's PlacementRequest. Raises Refused when this host has no room for the guest."""
         request = admission.request_of(built, self.works)
-        admission.check(self.conn, self.tools.admission_config, request)
+        asked = self.leftover.without(request)
+        admission.check(self.conn, self.tools.admission_config, asked)
         return request
 
     def reserve(self) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from saltvirt.answers.guests import Leftovers
+from saltvirt.creation import Phase
 from saltvirt.host import connection
-from saltvirt.host.domain import guest_lock, lookup, metadata
+from saltvirt.host.domain import creation, guest_lock, lookup, metadata
 from saltvirt.host.migration import move_journal, target_leftovers, unreachable_target
-from saltvirt.host.provision import admission, disk_notes
+from saltvirt.host.provision import disk_notes
 
 if TYPE_CHECKING:
     import libvirt
@@ -17,9 +18,11 @@ if TYPE_CHECKING:
 def read(conn: libvirt.virConnect, locks: str) -> Leftovers:
     """What ``virt.leftovers`` answers. locks: the folder of the guests' locks."""
     guests = lookup.states(conn)
+    unfinished = _interrupted(conn)
     return Leftovers(
         guests=guests,
-        unfinished=tuple(sorted(name for name in guests if admission.leftover(conn, name))),
+        unfinished=tuple(sorted(unfinished)),
+        used={name: why for name, why in unfinished.items() if why},
         migrations=move_journal.unfinished(),
         at_work=guest_lock.owners(locks),
         left=tuple(unreachable_target.noted(move_journal.FOLDER)),
@@ -27,6 +30,16 @@ def read(conn: libvirt.virConnect, locks: str) -> Leftovers:
         operations=operations(conn),
         made=disk_notes.unfinished(conn),
     )
+
+
+def _interrupted(conn: libvirt.virConnect) -> dict[str, str | None]:
+    """Guest whose creation was interrupted, to how it is known that it was ever started."""
+    found = {}
+    for dom in conn.listAllDomains():
+        with connection.unless_gone():
+            if creation.of_domain(dom) is Phase.INTERRUPTED:
+                found[dom.name()] = creation.use(dom)
+    return found
 
 
 def operations(conn: libvirt.virConnect) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, TypedDict, cast
 from xml.etree import ElementTree
 
@@ -19,7 +20,7 @@ from saltvirt.xml.volume import Volume
 if TYPE_CHECKING:
     from saltvirt.design.source import Source
     from saltvirt.host.provision.disk_notes import Note
-    from saltvirt.host.provision.disks import Image, Progress, Work
+    from saltvirt.host.provision.disks import Image, Place, Progress, Work
     from saltvirt.revert import Revert
     from saltvirt.spec.disk import DiskSpec
 
@@ -46,11 +47,12 @@ def _pool(conn: libvirt.virConnect, name: str) -> libvirt.virStoragePool:
     return pool
 
 
-def _partition(pool: libvirt.virStoragePool) -> str:
-    """The name that the next volume of a pool of partitions must have, e.g. ``sdb2``."""
+def _partition(pool: libvirt.virStoragePool, there: Iterable[str]) -> str:
+    """The name that the next volume of a pool of partitions must have, e.g. ``sdb2``. there: the
+    names of its volumes."""
     device = tree.child(ElementTree.fromstring(pool.XMLDesc()), "source/device").get("path", "")
     base = os.path.basename(os.path.realpath(device))
-    taken = [int(m.group(1)) for v in pool.listVolumes() if (m := re.search(r"(\d+)$", v))]
+    taken = [int(m.group(1)) for v in there if (m := re.search(r"(\d+)$", v))]
     return f"{base}{max(taken, default=0) + 1}"
 
 
@@ -59,11 +61,17 @@ def _find(pool: libvirt.virStoragePool, name: str) -> libvirt.virStorageVol | No
 
 
 def plan(
-    conn: libvirt.virConnect, spec: DiskSpec, guest: str, format: str, xen: bool = False
+    conn: libvirt.virConnect,
+    spec: DiskSpec,
+    guest: str,
+    format: str,
+    xen: bool = False,
+    gone: Collection[Place] = (),
 ) -> Planned:
     """The place of a DiskSpec that names a pool, as arguments of disks.Work.
 
-    format: of a new volume, where the pool holds files. xen: for a guest of Xen's.
+    format: of a new volume, where the pool holds files. xen: for a guest of Xen's. gone: the
+    (pool, volume) of those that are removed before.
 
     A volume that exists is used as it is when source_file names it, or with ``existing``.
     """
@@ -71,8 +79,9 @@ def plan(
     pool = _pool(conn, pool_name)
     kind = pool_source.type_of(pool)
     named = spec.source_file
-    volume = named or (_partition(pool) if kind == "disk" else f"{guest}_{spec.name}")
-    found = _find(pool, volume)
+    there = [one for one in pool.listVolumes() if (pool_name, one) not in gone]
+    volume = named or (_partition(pool, there) if kind == "disk" else f"{guest}_{spec.name}")
+    found = pool.storageVolLookupByName(volume) if volume in there else None
     if found is not None and not (named or spec.existing):
         raise errors.AlreadyExists(
             f"disk {spec.name}: pool {spec.pool} has a volume {volume} already: existing: True "

@@ -16,7 +16,7 @@ from saltvirt import errors, names
 from saltvirt.answers.made import Renamed
 from saltvirt.design import identity
 from saltvirt.host.connection import libvirt, translated
-from saltvirt.host.domain import aside, checkpoints, lookup, metadata
+from saltvirt.host.domain import aside, checkpoints, creation, lookup, metadata
 from saltvirt.host.provision import (
     admission,
     disk_notes,
@@ -61,7 +61,7 @@ class Rename:
         """The FileMoves. Raises Refused, AlreadyExists, InvalidInput; changes nothing."""
         names.guest(self.guest.name)
         self._can_be()
-        admission.name_is_free(self.conn, self.guest.name)
+        admission.name_is_unused(self.conn, self.guest.name)
         if self.guest.seed and not self.tools.seeder:
             raise errors.Unsupported("this host cannot seed: give seed=False")
         moves = [move for move in map(self._move, self.model.record.disks) if move]
@@ -72,6 +72,7 @@ class Rename:
         return moves
 
     def _can_be(self) -> None:
+        creation.require_complete(self.dom, "rename")
         state = lookup.state(self.dom)
         if state != "shutdown" or not self.dom.isPersistent():
             raise errors.Refused(f"{self.old} is {state}: stop it first, then rename it")
@@ -165,7 +166,7 @@ class Rename:
 
     def _define(self, moves: list[FileMove], undo: Revert) -> None:
         with self.tools.admission_config.lock():
-            admission.name_is_free(self.conn, self.guest.name)
+            admission.name_is_unused(self.conn, self.guest.name)
             # the name last: as long as it has the old one, the same rename can be asked for again
             metadata.unmark(self.model.record)
             if self.model.record:  # by the files' old names, which go

@@ -15,7 +15,7 @@ from saltvirt.design.plain import plain
 from saltvirt.design.put import is_given
 from saltvirt.diff import changes, pending
 from saltvirt.host.connection import libvirt, translated
-from saltvirt.host.domain import lookup, metadata, resize
+from saltvirt.host.domain import creation, lookup, metadata, resize
 from saltvirt.host.provision import (
     admission,
     disk_notes,
@@ -83,6 +83,7 @@ class Update:
         self.how = how
         self.tools = tools
         self.dom = lookup.lookup(conn, spec.name)
+        creation.require_complete(self.dom, "update")
         if not self.dom.isPersistent():
             raise errors.Unsupported(f"{spec.name} is transient: it has no definition to update")
         self.actual = stored(self.dom)
@@ -377,6 +378,7 @@ def update(conn: libvirt.virConnect, spec: GuestSpec, tools: Tools, how: How) ->
         if how.test:
             return _once(conn, spec, tools, how)
         with tools.admission_config.guest("virt.update", spec.name):
+            creation.require_complete(lookup.lookup(conn, spec.name), "update")
             disk_notes.remove(conn, spec.name)
             reservation.forget(spec.name)
             for _ in range(ATTEMPTS - 1):

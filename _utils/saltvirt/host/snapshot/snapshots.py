@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from saltvirt import errors
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translate
-from saltvirt.host.domain import metadata, snapshot_state
+from saltvirt.host.domain import creation, metadata, snapshot_state
 from saltvirt.host.domain.lookup import lookup
 from saltvirt.host.snapshot import checkpoints, layers, needs, read
 from saltvirt.host.storage import files
@@ -137,6 +137,7 @@ def _plan(conn: libvirt.virConnect, guest: str, wanted: SnapshotRequest) -> _Pla
             f"a snapshot of {guest} cannot be called {wanted.name} like the guest itself"
         )
     domain, name = lookup(conn, guest), _name(guest, wanted)
+    creation.require_complete(domain, "take a snapshot of")
     if "/" in name:
         raise errors.InvalidInput(f"a snapshot cannot be called {name}: its name has a slash")
     tree, about = read.tree(conn, domain), read.guest(conn, domain)
@@ -374,6 +375,7 @@ def _wanted(
     conn: libvirt.virConnect, guest: str, name: str | None, cleanup: bool
 ) -> tuple[libvirt.virDomain, Tree, rules.RevertPlan]:
     domain = lookup(conn, guest)
+    creation.require_complete(domain, "revert")
     tree = read.tree(conn, domain)
     return domain, tree, rules.revert(guest, tree, str(name) if name else None, cleanup)
 

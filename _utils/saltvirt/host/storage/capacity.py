@@ -7,8 +7,9 @@ from stat import S_ISDIR
 from typing import TYPE_CHECKING, Any, TypedDict
 from xml.etree import ElementTree
 
+from saltvirt.creation import Phase
 from saltvirt.host.connection import libvirt
-from saltvirt.host.domain import describe
+from saltvirt.host.domain import creation, describe
 from saltvirt.host.storage import answers, bounded, filesystems
 from saltvirt.placement import facts
 
@@ -113,7 +114,7 @@ class Stores:
                 target = node.find("target")
                 known = sizes.get(target.get("dev", ""), {}) if target is not None else {}
                 found[disk] = self._disk(disk, (known, active), made.get(disk))
-        if record.creating:
+        if creation.of_record(record) is Phase.CREATING:
             for own in record.disks:
                 place = _own_place(own)
                 if place not in found and own.size_bytes:

@@ -18,9 +18,10 @@ from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 from saltvirt import confidential, errors
+from saltvirt.creation import Phase
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translate
-from saltvirt.host.domain import aside, metadata
+from saltvirt.host.domain import aside, creation
 from saltvirt.host.storage import (
     answers,
     bounded,
@@ -422,7 +423,7 @@ class _Reader:
         if own:
             self.own(names)
             return
-        making = any(metadata.of_tree(tree).creating for tree in trees)
+        making = any(creation.of_tree(tree) is not Phase.COMPLETE for tree in trees)
         for one in names:
             self.name(one, User(name, running), making)
 

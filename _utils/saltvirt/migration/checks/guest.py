@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from saltvirt import units
+from saltvirt.creation import Phase
 from saltvirt.migration.facts import GuestReport
 
 if TYPE_CHECKING:
@@ -17,6 +18,13 @@ MOVABLE = ("running", "paused", "shutdown")
 def reasons(guest: GuestReport, request: CheckedMigration) -> Iterator[str]:
     if guest.state not in MOVABLE:
         yield f"the guest is {guest.state}: it can move when it is {', '.join(MOVABLE)}"
+    if guest.phase == Phase.INTERRUPTED.value:
+        yield (
+            "the creation of the guest was interrupted: "
+            f"salt-run virt.repair name={guest.name} shows what to do"
+        )
+    elif guest.phase != Phase.COMPLETE.value:
+        yield "the guest is being created: wait until that has ended"
     if guest.job:
         yield (
             f"libvirt is already working on the guest ({guest.job}): wait for it, "

@@ -1,0 +1,139 @@
+"""The phase of a guest's creation on this host, and whether the guest was ever started.
+
+A guest is defined before its disks are made. Its record names the process that creates it until
+the guest is complete. All code that needs the phase asks here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import gzip
+import os
+import re
+from collections.abc import Iterator
+from typing import IO, TYPE_CHECKING, cast
+
+from saltvirt import errors
+from saltvirt.creation import Phase
+from saltvirt.host import connection
+from saltvirt.host.connection import libvirt
+from saltvirt.host.domain import lookup, metadata
+from saltvirt.xml.domain import Domain
+
+if TYPE_CHECKING:
+    from xml.etree import ElementTree
+
+    from saltvirt.xml.metadata import GuestRecord
+
+LOGS = "/var/log/libvirt"
+# virConnectGetType to the folder where libvirt logs the starts of its guests
+_FOLDERS = {"QEMU": "qemu", "LXC": "lxc"}
+_START = re.compile(rb"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)\.\d+\+0000: starting up")
+
+
+def of_record(record: GuestRecord) -> Phase:
+    """The phase of a guest with this GuestRecord."""
+    if not (record and record.creating):
+        return Phase.COMPLETE
+    return Phase.CREATING if metadata.works(record.creating) else Phase.INTERRUPTED
+
+
+def of_tree(tree: ElementTree.Element) -> Phase:
+    """The phase of the guest of a parsed definition."""
+    return of_record(metadata.of_tree(tree))
+
+
+def of_domain(dom: libvirt.virDomain) -> Phase:
+    """The phase of the guest, by its stored definition."""
+    return of_record(_record(dom))
+
+
+def _record(dom: libvirt.virDomain) -> GuestRecord:
+    return Domain.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)).record
+
+
+def require_complete(dom: libvirt.virDomain, action: str) -> None:
+    """Raises Incomplete unless the guest is complete. action: what is refused, as in "cannot
+    start web1"."""
+    with connection.translated():
+        phase = of_domain(dom)
+    if phase is Phase.COMPLETE:
+        return
+    where = f"cannot {action} {dom.name()} on {dom.connect().getHostname()}"
+    if phase is Phase.CREATING:
+        raise errors.Incomplete(f"{where}: it is being created: wait until that has ended")
+    raise errors.Incomplete(
+        f"{where}: its creation was interrupted: salt-run virt.repair name={dom.name()} shows what "
+        "to do"
+    )
+
+
+def interrupted(conn: libvirt.virConnect, name: str) -> libvirt.virDomain | None:
+    """The domain of this name if its creation was interrupted, else None."""
+    dom = lookup.find(conn, name)
+    return dom if dom and of_domain(dom) is Phase.INTERRUPTED else None
+
+
+def use(dom: libvirt.virDomain) -> str | None:
+    """How it is known that the guest runs or was started since it was defined, in words; None if
+    nothing shows that."""
+    if dom.isActive():
+        return f"it is {lookup.state(dom)}"
+    with contextlib.suppress(libvirt.libvirtError):  # a driver without it
+        if dom.hasManagedSaveImage():
+            return "it has saved memory"
+    with contextlib.suppress(libvirt.libvirtError):
+        if dom.snapshotNum():
+            return "it has snapshots"
+    at = _last_start(dom)
+    return f"it was started at {at}" if at else None
+
+
+def refuse_used(dom: libvirt.virDomain) -> None:
+    """Raises Incomplete if a guest whose creation was interrupted runs or was ever started: it may
+    hold data that exists nowhere else."""
+    why = use(dom)
+    if why:
+        name, host = dom.name(), dom.connect().getHostname()
+        raise errors.Incomplete(
+            f"{name} on {host} stays: its creation was interrupted, but {why}: salt {host} "
+            f"virt.mark_complete {name} keeps it as it is, salt-run virt.purge {name} force=True "
+            "removes it with its disks"
+        )
+
+
+def complete(dom: libvirt.virDomain) -> None:
+    """Records that the guest is complete."""
+    record = _record(dom).copy()
+    record.creating = None
+    with connection.translated(f"mark {dom.name()} as complete"):
+        metadata.write(dom, record)
+
+
+def _last_start(dom: libvirt.virDomain) -> str | None:
+    """When libvirt's log says that the guest was last started since it was defined, None for a
+    guest that was not, or whose log is not here."""
+    conn = dom.connect()
+    folder = _FOLDERS.get(conn.getType())
+    if folder is None or not connection.is_local(conn):
+        return None
+    created = _record(dom).created or ""
+    starts = (at for file in _logs(folder, dom.name()) for at in _starts(file))
+    last = max(starts, default="")
+    return last if last >= created else None
+
+
+def _logs(folder: str, name: str) -> list[str]:
+    """The logs of a guest, also those that were rotated."""
+    return glob.glob(f"{glob.escape(os.path.join(LOGS, folder, name))}.log*")
+
+
+def _starts(path: str) -> Iterator[str]:
+    """When a guest was started, by one of its logs; as GuestRecord.created has it."""
+    opened = gzip.open if path.endswith(".gz") else open
+    with contextlib.suppress(OSError, EOFError), opened(path, "rb") as file:
+        for line in cast("IO[bytes]", file):
+            found = _START.match(line)
+            if found:
+                yield f"{found[1].decode()}T{found[2].decode()}Z"
