@@ -22,6 +22,7 @@ from saltvirt.xml.metadata import OwnDisk
 from tests.functional import daemon
 from tests.functional.conftest import REPOSITORY
 from tests.functional.test_init import files, host, image, names  # noqa: F401
+from tests.lab import process
 
 libvirtd = daemon.libvirtd
 DEAD = "1:1:dead"
@@ -118,7 +119,8 @@ def test_each_function_that_locks_a_guest_refuses_it_or_is_named_here():
     """A new function has to say what it does with such a guest."""
     text = "\n".join(path.read_text("utf-8") for path in (REPOSITORY / "_modules").glob("virt*.py"))
     found = re.findall(r'_locked\("(\w+)"', text)
-    found += re.findall(r'(?:_change|(?<!require)_complete|_admitted|change)\(\s*\w+, "(\w+)"', text)
+    calls = r"(?:_change|(?<!require)_complete|_admitted|change)"
+    found += re.findall(calls + r'\(\s*\w+, "(\w+)"', text)
     found += re.findall(r'\.guest\("virt\.(\w+)"', text)
     found += re.findall(r'held\(\w+, "virt\.(\w+)"', text)
     assert {*found} - ALLOWED == REFUSING - {"power", "update", "clone", "rename"}
@@ -249,11 +251,12 @@ def test_it_is_kept_as_it_is_and_is_a_guest_as_any_other(half):
     assert "creating" not in half.dom.XMLDesc()
     assert half.modules["virt.start"]("g1") is True
     mark(half.conn, metadata.worker())
-    with pytest.raises(errors.Incomplete, match="cannot mark g1 .* it is being created"):
+    with pytest.raises(errors.Incomplete, match=r"cannot mark g1 .* it is being created"):
         mark_complete("g1")
 
 
-GUEST = """<domain type='qemu'><name>g1</name><uuid>8f1fbd26-8a3d-4b0c-8a5a-0f1c7a1f3a11</uuid><memory unit='MiB'>32</memory><metadata>
+GUEST = """<domain type='qemu'><name>g1</name><uuid>8f1fbd26-8a3d-4b0c-8a5a-0f1c7a1f3a11</uuid>
+<memory unit='MiB'>32</memory><metadata>
 <s:guest xmlns:s="https://saltproject.io/xmlns/salt-virt/1" creating="1:1:dead" created="{}"/>
 </metadata><os><type>hvm</type></os></domain>"""
 
@@ -266,7 +269,7 @@ def test_libvirts_log_tells_that_it_was_started_since_it_was_defined(
     root = tmp_path / "log"
     (root / "qemu").mkdir(parents=True)
     monkeypatch.setattr(creation, "LOGS", str(root))
-    inside = [one for one in libvirtd.inside if one.startswith("--target=")][0].partition("=")[2]
+    [inside] = process.children(libvirtd.process.pid)
 
     def copied():
         for path in Path(f"/proc/{inside}/root/var/log/libvirt/qemu").glob("g1.log*"):

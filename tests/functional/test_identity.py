@@ -86,7 +86,7 @@ def test_a_name_that_is_taken_is_refused(named, store, pairs, report, verb):
     store.accept("web1", pairs[0])
     found = verb(named, report, "db1", "web1").check()
     assert found.reasons[0] == "web1 exists already, on hv1"
-    assert "the master already has an accepted key for web1" in found.reasons[1]
+    assert not any("key" in why for why in found.reasons), "it is that guest's"
     asked = len(mine(named, verb.function))
     with pytest.raises(errors.AlreadyExists, match="web1 exists already, on hv1"):
         verb(named, report, "db1", "web1").run()
@@ -96,7 +96,7 @@ def test_a_name_that_is_taken_is_refused(named, store, pairs, report, verb):
     del report.failures[1:]
     assert report.failures == ["web1 exists already, on hv1"]
     del named.guests["web1"]
-    with pytest.raises(errors.KeyRefused, match="it belongs to another machine"):
+    with pytest.raises(errors.KeyRefused, match="of a guest on a host not recorded that no"):
         verb(named, report, "db1", "web1").run()
     assert store.accepted("web1")
 

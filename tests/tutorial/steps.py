@@ -75,6 +75,10 @@ STEPS = (
     ),
     Step(
         "Purge removes a guest's own disks and its key, and nothing else",
-        ("salt-run virt.purge centos2 force=True", "salt-run virt.purge centos3", "salt-run virt.list"),
+        (
+            "salt-run virt.purge centos2 force=True",
+            "salt-run virt.purge centos3",
+            "salt-run virt.list",
+        ),
     ),
 )

@@ -153,8 +153,8 @@ def purged(monkeypatch):
     asked = []
 
     class Purge:
-        def __init__(self, fleet, name, delete_key, on, deployment):
-            assert deployment == "shop"
+        def __init__(self, fleet, name, delete_key, on, deployment, force):
+            assert (deployment, force) == ("shop", True)
             self.asked = name, delete_key, on
 
         def run(self):

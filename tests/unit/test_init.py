@@ -230,6 +230,25 @@ def test_what_all_hosts_say_of_a_profile_is_the_requests_fault():
         assert "no host can take web1" in found.text
 
 
+def test_the_key_of_a_guest_that_exists_is_not_mentioned(tmp_path, monkeypatch):
+    has = {**HOST, "guests": guests(web1={})}
+    cloud = Cloud(tmp_path, hv1=MAKES, hv2={**MAKES, "virt.inventory": has})
+    one = init(cloud, arguments={"seed": True})
+    monkeypatch.setattr(one.keys, "status", lambda name: "accepted")
+    assert one.check().reasons == ("web1 exists already, on hv2",)
+
+
+@pytest.mark.parametrize(("given", "seeded"), [({}, True), ({"seed": False}, False),
+                         ({"seed": "cloud-init"}, True)])  # fmt: skip
+def test_a_guest_is_seeded_unless_it_is_said(tmp_path, given, seeded):
+    one = init(Cloud(tmp_path), arguments=given)
+    assert one.wanted.seeded is seeded
+    one.keys.status = lambda name: "accepted"
+    refused = pytest.raises(errors.KeyRefused) if seeded else contextlib.nullcontext()
+    with refused:
+        one.check_key("web1")
+
+
 @pytest.mark.parametrize("seed", [True, False])
 def test_a_key_that_is_trusted_already_is_another_machines(tmp_path, monkeypatch, seed):
     one = init(Cloud(tmp_path), arguments={"seed": seed})
@@ -238,6 +257,14 @@ def test_a_key_that_is_trusted_already_is_another_machines(tmp_path, monkeypatch
         if refused:
             with pytest.raises(errors.KeyRefused, match=r"an accepted key for web1: .*salt-key -d"):
                 one.check_key("web1")
+            monkeypatch.setattr(one.keys, "host_of", lambda name: "hv3")
+            ours = (
+                r"key for web1, of a guest on hv3 that no .* salt-run virt.repair name=web1 shows"
+            )
+            with pytest.raises(errors.KeyRefused, match=ours) as said:
+                one.check_key("web1")
+            assert "salt-key" not in said.value.text
+            monkeypatch.setattr(one.keys, "host_of", lambda name: None)
         else:
             one.check_key("web1")
 

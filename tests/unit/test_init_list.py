@@ -231,6 +231,24 @@ def test_where_there_is_no_room_for_all_those_that_fit_are_made(tmp_path, deploy
     assert cloud.jobs == {"virt.inventory": 1}
 
 
+@pytest.mark.parametrize("test", [True, False])
+@pytest.mark.parametrize(
+    ("dead", "host", "words"),
+    [
+        ({"hv000", "hv001"}, None, "no host can take web1: hv000, hv001: down: no connection to"),
+        ({"hv001"}, "hv001", "hv001: down: no connection to the master"),
+    ],
+)
+def test_why_a_silent_host_takes_none_is_said_of_each(tmp_path, deploy, dead, host, words, test):
+    cloud = Cloud(tmp_path, 2)
+    cloud.dead = dead
+    found, code = deploy(cloud, ["web1", "web2"], test, host=host, name_is_free=True)
+    assert code == 1
+    assert words in found["web1"]["comment"]
+    assert words.replace("web1", "web2") in found["web2"]["comment"]
+    assert "hv000: down" not in found["web1"]["comment"] or host is None
+
+
 def test_a_name_that_may_be_on_a_silent_host_is_refused(tmp_path, deploy):
     cloud = Cloud(tmp_path, 3, dead=["hv002"])
     found, code = deploy(cloud, ["web1", "web2"])

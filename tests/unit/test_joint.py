@@ -132,6 +132,22 @@ def test_what_ends_a_job_ends_each_that_it_was_for_and_nobody_else(tmp_path):
     assert one.result(60).data == ("hv1", "c")
 
 
+def test_who_did_not_get_a_slot_is_asked_for_by_nobody_else(tmp_path, monkeypatch):
+    """Its failure was reported: what another job made of it nobody would read."""
+    fleet, together = Fleet(tmp_path), Joint(4, gather_s=0)
+    late = errors.OperationFailed("it is not its turn yet")
+
+    def full(*_arguments):
+        raise late
+
+    with monkeypatch.context() as patch:
+        patch.setattr(slots, "deploying", full)
+        with pytest.raises(errors.OperationFailed, match="not its turn"):
+            together.ask(fleet, "hv1", "virt.init", {"name": "web1"})
+    assert together.ask(fleet, "hv1", "virt.init", {"name": "web2"}).data == ("hv1", "web2")
+    assert fleet.jobs == [("hv1", "virt.init", ["web2"])]
+
+
 def test_an_answer_too_few_is_nobodys(tmp_path):
     """Who waits for the one that is missing would wait for ever."""
     fleet, joint = Fleet(tmp_path), Joint(4)

@@ -47,8 +47,7 @@ class Cloud:
         if fun == "virt.vm_state":
             return dict(self.guests[host])
         if fun == "virt.leftovers":
-            return {"guests": {}, "migrations": {}, "unfinished": ["web1"],
-                    "used": self.used}
+            return {"guests": {}, "migrations": {}, "unfinished": ["web1"], "used": self.used}
         self.asked.append((host, fun, kwarg, long))
         if kwarg.get("test"):
             return self.plans

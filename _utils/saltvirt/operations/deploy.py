@@ -189,7 +189,7 @@ def plan(
             refuse_kept(fleet, keeper, name)
             wish = keepers.wish(keeper, wanted.ha, bool(wanted.start))
             unique.check(
-                fleet, name, picture.unreachable, seeded=bool(wanted.arguments.get("seed")),
+                fleet, name, picture.unreachable, seeded=wanted.seeded,
                 sure=wanted.name_is_free, files=picture.files,
             )  # fmt: skip
             decision = picture.place(fleet, wanted, request, wish=wish)

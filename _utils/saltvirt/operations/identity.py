@@ -115,12 +115,7 @@ class _NewName(abc.ABC):
                 places = ", ".join(sorted(locations.guests[new]))
                 raise errors.AlreadyExists(f"{new} exists already, on {places}")
             unique.check(fleet, new, locations.unreachable, sure=self.sure)
-        with reasons:
-            if KeyStore(fleet.opts).status(new) == "accepted":
-                raise errors.KeyRefused(
-                    f"the master already has an accepted key for {new}: it belongs to another "
-                    f"machine; remove it with salt-key -d {new} if that one is gone"
-                )
+            unique.refuse_key(KeyStore(fleet.opts), new)
         with reasons:
             host = locations.host_of(self.name)
             with reasons:  # its disks are written to, or read as if nobody wrote to them

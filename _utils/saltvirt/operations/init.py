@@ -91,6 +91,12 @@ class InitRequest:
         self.groups = _groups(self.groups)
         base.mapping(self.arguments.get("metadata") or {}, "metadata")
 
+    @property
+    def seeded(self) -> bool:
+        """Whether a host prepares the guest's system, and so the guest has a key: as ``virt.init``
+        does unless it is told."""
+        return bool(self.arguments.get("seed", True))
+
     def for_host(self) -> dict[str, Any]:
         """The arguments of the host's ``virt.init``: it makes the guest and leaves it off."""
         arguments = {
@@ -360,7 +366,7 @@ class Init:
         """A pillar is bound to the guest's key, so there has to be one."""
         if self.wanted.pillar:
             pillars.check(self.fleet.opts, self.wanted.pillar)
-            if not self.wanted.arguments.get("seed"):
+            if not self.wanted.seeded:
                 raise errors.InvalidInput("pillar: the guest gets a minion's key only with seed")
 
     def decide(
@@ -375,6 +381,7 @@ class Init:
         self.unreachable = unreachable
         with reasons:
             check_name(self.fleet, self.wanted, hosts, self.unreachable)
+            self.check_key(request.name)
         self.hosts = {host.name: host for host in hosts}
         self.room = self.keeper.room(hosts) if self.keeper else None
         with promised.turn(self.promises, self.room, hosts):
@@ -384,8 +391,6 @@ class Init:
         with reasons:
             if not decision.ranked:
                 raise nowhere(request.name, decision)
-        with reasons:
-            self.check_key(request.name)
         with reasons:
             self.check_secrets(one.host for one in decision.ranked[: self.attempts()])
         if not decision.ranked:
@@ -478,12 +483,10 @@ class Init:
             secret.refuse_claimed(self.fleet.opts, host, words)
 
     def check_key(self, name: str) -> None:
-        """A key that the master already trusts under this name is some other machine's."""
-        if self.wanted.arguments.get("seed") and self.keys.status(name) == "accepted":
-            raise errors.KeyRefused(
-                f"the master already has an accepted key for {name}: it belongs to another "
-                f"machine; remove it with salt-key -d {name} if that one is gone"
-            )
+        """A key that the master already trusts under this name, which is free, is no new
+        guest's."""
+        if self.wanted.seeded:
+            unique.refuse_key(self.keys, name)
 
     def create(self, decision: choose.Decision, undo: Revert, begun: Begun) -> Placed:
         """Placed, by the first host of the ranking that takes it.
@@ -526,16 +529,15 @@ class Init:
     def create_on(self, host: str, undo: Revert, begun: Begun) -> Placed:
         name = self.wanted.name
         pillar = self.wanted.pillar
-        seeded = self.wanted.arguments.get("seed", True)
         asked, hidden = secret.split(self._for(host))
         handing_in = authorization.handing_in(self.fleet, host, name, undo, pillar, hidden)
-        with handing_in if seeded or hidden else contextlib.nullcontext():
+        with handing_in if self.wanted.seeded or hidden else contextlib.nullcontext():
             made = self.make_on(host, asked)
             undo.push(f"purge {name} on {host}", purge.on_host, self.fleet, host, name)
             handed_in(self.fleet, self.report, host, name, made, pillar)
         unique.resolve(
             self.fleet, self.report, name, host,
-            seeded=bool(self.wanted.arguments.get("seed")), sure=self.wanted.name_is_free,
+            seeded=self.wanted.seeded, sure=self.wanted.name_is_free,
             look=self.look,
         )  # fmt: skip
         begun.starting()
@@ -607,7 +609,7 @@ class Init:
         if name not in has.guests:
             raise errors.Refused(f"{why}; nothing was created there")
         key = self.keys.accepted(name)
-        if self.wanted.image and self.wanted.arguments.get("seed", True) and not key:
+        if self.wanted.image and self.wanted.seeded and not key:
             raise errors.ConnectionFailed(
                 f"{why}; {name} exists there and stays as it is, but the master did not get its "
                 "key: "
@@ -653,7 +655,7 @@ def check_name(
                 f"{name} exists already, on {host.name}{half * there.creating}"
             )
     unique.check(
-        fleet, name, unreachable, seeded=bool(wanted.arguments.get("seed")),
+        fleet, name, unreachable, seeded=wanted.seeded,
         sure=wanted.name_is_free, files=files,
     )  # fmt: skip
 

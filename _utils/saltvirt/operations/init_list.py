@@ -127,7 +127,6 @@ class InitList:
         request = init.request(reasons)
         with reasons:
             check_name(self.fleet, wanted, hosts, picture.unreachable, picture.files)
-        with reasons:
             init.check_key(request.name)
         reasons.hold()  # who cannot be made takes no other's place
         decision = picture.place(self.fleet, wanted, request, wish=init.wish)
@@ -152,7 +151,7 @@ class InitList:
 
 def _are_light(wanted: InitRequest) -> bool:
     """Nothing of it is anybody's alone: no key that comes in while it is made, no secret."""
-    return not wanted.arguments.get("seed", True) and not secret.split(wanted.for_host())[1]
+    return not wanted.seeded and not secret.split(wanted.for_host())[1]
 
 
 def _failed(wanted: InitRequest, error: errors.VirtError) -> Result:

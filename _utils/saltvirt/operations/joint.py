@@ -148,6 +148,8 @@ class Joint:
                 self._together(fleet, host, fun, line)
         finally:
             with self._changed:
+                # what failed before it was asked is asked by nobody else
+                line.waiting = [one for one in line.waiting if one is not mine]
                 line.busy = False
                 self._changed.notify_all()
 

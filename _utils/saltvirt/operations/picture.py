@@ -89,7 +89,16 @@ class Picture:
                     placed.warning = decision.warning
                     if self.promises:
                         self.promises.make(placed.host, placed.guest, wanted.ha)
+            decision.rejected.update(self._silent(wanted))
             return decision
+
+    def _silent(self, wanted: InitRequest) -> dict[str, choose.Reason]:
+        """Host to why it is none for the guest: of those that did not answer."""
+        return {
+            host: ("down", why)
+            for host, why in self.unreachable.items()
+            if wanted.host in (None, "", host)
+        }
 
     def host_of(self, name: str) -> str | None:
         """The host that the guest was placed on, when it is one that answers."""
@@ -192,8 +201,8 @@ def others_keys(
 ) -> dict[str, choose.Reason]:
     """Host to why it is none for a guest with a key: those that hand it to another master."""
     found: dict[str, choose.Reason] = {}
-    asked, hidden = secret.split(wanted.for_host())
-    for host in hosts if hidden or asked.get("seed", True) else ():
+    _, hidden = secret.split(wanted.for_host())
+    for host in hosts if hidden or wanted.seeded else ():
         try:
             authorization.refuse_others(fleet.opts, host, wanted.name)
         except errors.Unsupported as exc:

@@ -63,7 +63,7 @@ def _half(fleet: Fleet, name: str, host: str, ours: bool) -> tuple[str | None, s
 
 def _known(fleet: Fleet, wanted: InitRequest, host: str) -> bool:
     """Whether the master has what it keeps of such a guest: its key and its pillar."""
-    keys, seeded = KeyStore(fleet.opts), wanted.arguments.get("seed") and wanted.image
+    keys, seeded = KeyStore(fleet.opts), wanted.seeded and wanted.image
     if seeded and not (keys.accepted(wanted.name) and keys.host_of(wanted.name) == host):
         return False
     return not wanted.pillar or Pillars(fleet.opts).of(wanted.name, keys.accepted) == wanted.pillar

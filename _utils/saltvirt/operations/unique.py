@@ -48,6 +48,25 @@ def check(
     _of_silent(fleet, name, unreachable, never, files)
 
 
+def refuse_key(keys: KeyStore, name: str) -> None:
+    """Raises KeyRefused if the master accepted a key for this name, of which no host has a guest:
+    asked when the name was found free, for the key of a guest that exists must stay."""
+    if keys.status(name) != "accepted":
+        return
+    host = keys.host_of(name)
+    if host is None:
+        raise errors.KeyRefused(
+            f"the master already has an accepted key for {name}: it belongs to another machine, "
+            "which is no guest; choose another name, or remove the key with "
+            f"salt-key -d {name} if that machine is gone"
+        )
+    raise errors.KeyRefused(
+        f"the master already has an accepted key for {name}, of a guest on "
+        f"{host or 'a host not recorded'} that no hypervisor has now: salt-run virt.repair "
+        f"name={name} shows what to do"
+    )
+
+
 def resolve(
     fleet: Fleet,
     report: Report,
