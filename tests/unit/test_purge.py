@@ -223,7 +223,7 @@ def test_the_key_of_a_guest_that_may_run_on_a_silent_host_stays(tmp_path, keys, 
     assert (keys["deleted"], cloud.guests["hv1"]) == ([], {})
     assert f"; its key stays: {why}" in done.comment
     cloud.guests = {"hv1": {"web1": "running"}}
-    assert "and its key from the master" in Purge(cloud, "web1").run().comment
+    assert "and its key from the master" in Purge(cloud, "web1", force=True).run().comment
 
 
 def test_all_that_the_master_knows_of_it_goes(tmp_path, keys):

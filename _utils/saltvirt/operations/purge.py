@@ -172,8 +172,8 @@ class Purge:
             )
 
     def _locate(self, name: str) -> tuple[str, str, str]:
-        """(the guest's host, its state, the hosts that may have another definition of a guest that is off, and
-        run it: in words)."""
+        """(the guest's host, its state, the hosts that may have another definition of a guest that
+        is off, and run it: in words)."""
         locations = find.locations(self.fleet)
         host = locations.host_of(name)
         hints.keep(self.fleet.opts, name, host)

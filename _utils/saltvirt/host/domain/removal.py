@@ -10,7 +10,7 @@ from saltvirt import errors
 from saltvirt.creation import Phase
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
-from saltvirt.host.domain import creation, lookup, metadata, snapshot_state
+from saltvirt.host.domain import creation, lookup, snapshot_state
 from saltvirt.host.storage import files, usage
 
 # an older daemon or another driver refuses flags that it does not know
