@@ -16,7 +16,7 @@ from saltvirt import doors, names, places, settings, units
 from saltvirt.backuphost import receive, relay
 from saltvirt.backuphost import show as showing
 from saltvirt.backuphost import target as backup_target
-from saltvirt.backups import chains
+from saltvirt.backups import chains, pages
 from saltvirt.backups import policy as backup_policy
 from saltvirt.backups.answers import (
     BackupReader,
@@ -310,17 +310,23 @@ def _backup_teller(name):
     return tell
 
 
-def backup_list(folder, uuid=None, mounted=False):
+def backup_list(folder, uuid=None, mounted=False, name=None, newest=False, after=None):
     """
-    The backups in a folder of this machine.
+    The backups in a folder of this machine. An answer has 256 KiB at most: ask again with
+    ``after`` for what comes behind.
 
     :param folder: of the target
     :param uuid: of one guest; default: of all
     :param mounted: True where the folder has to be a mount point
+    :param name: of guests that have this name, or had it, or have it as UUID; and of ``uuid``
+    :param newest: True: of each guest only the last one, and the last good one
+    :param after: ``UUID/IDENT``: only those behind that one
 
     :return: a list of dicts, the oldest of each guest first: ``ident``, ``guest``, ``uuid``,
-        ``when``, ``host``, ``consistency``, ``disks`` (disk to ``whole``, or the backup that it
-        stands on), ``stored_bytes``, ``wrong`` (why it is not good, or null)
+        ``when``, ``age_s`` (by the clock of this machine), ``host``, ``consistency``, ``disks``
+        (disk to ``whole``, or the backup that it stands on), ``stored_bytes``, ``wrong`` (why it
+        is not good, or cannot be read without its key, or null), ``broken`` (disk to what is wrong
+        with it), ``skipped`` (what of the guest is not in it)
 
     :raises InvalidInput: the folder is missing, or is not root's alone
 
@@ -331,10 +337,18 @@ def backup_list(folder, uuid=None, mounted=False):
         salt backup1 virt.backup_list /srv/backup
     """
     target = backup_target.opened(folder, bool(mounted))
-    return [one.to_answer() for one in receive.listing(target, uuid)]
+    behind = None
+    if after is not None:
+        last, _, ident = values.text(after, "after").partition("/")
+        behind = (last, ident)
+    called = None if name is None else names.there(name)
+    found = receive.listing(target, uuid, called, bool(newest), behind)
+    return pages.page(one.to_answer() for one in found)
 
 
-def backup_show(folder, uuid, backup, reader, mounted=False, stand=None):
+def backup_show(
+    folder, uuid, backup, reader, mounted=False, stand=None, disk=None, damaged=False
+):  # fmt: skip
     """
     Show a backup in a folder of this machine to one hypervisor, by NBD over TLS: read-only, until
     ``virt.backup_hide``, or until nobody has read for two minutes. Meanwhile it is not removed. To
@@ -348,11 +362,14 @@ def backup_show(folder, uuid, backup, reader, mounted=False, stand=None):
     :param mounted: True where the folder has to be a mount point
     :param stand: a dict with the ``guest`` that runs from it and its ``host``: the backup is not
         removed before ``virt.backup_let_go``, whether it is shown or not
+    :param disk: only this one, by its target
+    :param damaged: True: also where it is not good, all disks that can still be opened
 
     :return: a dict: ``ident``, ``guest``, ``host`` and ``port``, ``definition``, ``disks`` (a list:
-        ``target``, ``size_bytes``), ``authority`` (in PEM: of the certificate that is shown)
+        ``target``, ``size_bytes``), ``authority`` (in PEM: of the certificate that is shown),
+        ``damaged``
 
-    :raises NotFound: no such backup
+    :raises NotFound: no such backup, or it has no such disk
     :raises BadAnswer: it is not good
 
     CLI Example:
@@ -366,7 +383,10 @@ def backup_show(folder, uuid, backup, reader, mounted=False, stand=None):
     who = None if stand is None else Stand.from_answer(stand, "stand")
     if who:
         who = Stand(names.there(who.guest), values.text(who.host, "host"), _now())
-    asked = showing.ShowRequest(folder, str(uuid), str(backup), _backup_door(shown, reader), who)
+    only = None if disk is None else values.text(disk, "disk")
+    asked = showing.ShowRequest(
+        folder, str(uuid), str(backup), _backup_door(shown, reader), who, only, bool(damaged)
+    )  # fmt: skip
     return showing.show(next(iter(saltvirt.__path__)), asked, shown.host).to_answer()
 
 

@@ -112,7 +112,7 @@ def _backup_ended(*mine, **how):
 
 def backup_bring(
     name, folder, backup="latest", new=None, over=False, stop=False, disk=None, mounted=False,
-    test=False, **kwargs,
+    test=False, damaged=False, **kwargs,
 ):  # fmt: skip
     """
     Make a guest on this host from a backup in a folder of this host. It is off. Without ``new`` it
@@ -130,6 +130,8 @@ def backup_bring(
         with ``over`` in the guest's place for it
     :param mounted: True where the folder has to be a mount point
     :param test: say which backup it would be, change nothing
+    :param damaged: True: also from a backup that is not good: what can be read of it. What cannot
+        is zeros, and a disk whose file is gone is left out
     :param kwargs: as for ``virt.backup_restore``
 
     :return: what ``virt.init`` returns, ``ident`` of the backup, and ``skipped`` (what of the guest
@@ -149,7 +151,7 @@ def backup_bring(
     connection.require_binding()
     disk = None if disk is None else values.text(disk, "disk")
     ident.refuse_unfit(new, over, stop, disk)
-    found = _backup_found(name, folder, str(backup), bool(mounted))
+    found = _backup_found(name, folder, str(backup), bool(mounted), disk, bool(damaged))
     called = names.guest(found.guest if new is None else str(new))
     if disk is not None:
         ident.refuse_unknown_disk(found, disk)
@@ -158,7 +160,7 @@ def backup_bring(
     reader = __salt__["virt.backup_reader"](once=True)["authority"]
     try:
         shown = __salt__["virt.backup_show"](
-            folder, found.uuid, found.ident, reader, mounted=mounted
+            folder, found.uuid, found.ident, reader, mounted=mounted, disk=disk, damaged=damaged
         )  # fmt: skip
         if disk is not None and not over:
             made = __salt__["virt.backup_disk"](called, shown, disk, reader=reader, **kwargs)
@@ -173,7 +175,7 @@ def backup_bring(
     return {**made, "ident": found.ident, "skipped": found.skipped}
 
 
-def _backup_found(name, folder, backup, mounted):
+def _backup_found(name, folder, backup, mounted, disk, damaged):
     """The good one that is meant."""
     target = backup_target.opened(values.text(folder, "folder"), mounted)
-    return ident.meant(receive.listing(target), name, backup)
+    return ident.meant(receive.listing(target, name=name), name, backup, disk, damaged)

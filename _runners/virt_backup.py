@@ -103,9 +103,9 @@ def backups(name=None, to=None):
     :param to: at that target; default: at all
 
     :return: target to a list, the oldest of each guest first: ``ident``, ``guest``, ``uuid``,
-        ``when``, ``host``, ``consistency``, ``disks`` (disk to ``whole``, or the backup that it
-        stands on), ``stored_bytes``, ``wrong`` (why it is not good, or null); ``unreachable``:
-        target to why it did not say
+        ``when``, ``age_s``, ``host``, ``consistency``, ``disks`` (disk to ``whole``, or the backup
+        that it stands on), ``stored_bytes``, ``wrong`` (why it is not good, or null);
+        ``unreachable``: target to why it did not say
 
     CLI Example:
 
@@ -122,6 +122,7 @@ def backups(name=None, to=None):
 def backup_restore(
     name, backup="latest", to=None, new=None, host=None, overcommit=False, name_is_free=False,
     over=False, stop=False, disk=None, missing=False, test=False, instant=False, seed=None,
+    damaged=False,
 ):  # fmt: skip
     """
     Make a guest again from a backup. It is off, its disks are files of their own. With ``instant``
@@ -155,6 +156,8 @@ def backup_restore(
         ``seed=False``
     :param seed: with ``new``: whether the system in it gets an identity of its own; default: when
         the guest was seeded
+    :param damaged: True: also from a backup that is not good: what can be read of it. What cannot
+        is zeros, and a disk whose file is gone is left out
 
     :return: under the new guest's name ``result``, ``comment``, ``changes`` (``backup``; ``path``
         of a file), ``host``, ``uuid``, ``target``
@@ -169,7 +172,7 @@ def backup_restore(
         str(name), str(backup), to, None if new is None else str(new), host,
         bool(overcommit), bool(name_is_free), bool(over), bool(stop),
         None if disk is None else str(disk), bool(missing), of_master.off(__opts__),
-        bool(instant), seed=None if seed is None else bool(seed),
+        bool(instant), seed=None if seed is None else bool(seed), damaged=bool(damaged),
     )  # fmt: skip
     with Fleet(__opts__) as fleet:
         shown = report.of_runner(fleet, asked.made, "backup_restore", __salt__)

@@ -192,8 +192,9 @@ class HalfSectors(Honest):
         return [(100, DATA), (length - 100, ZEROS)]
 
 
-class MoreThanTold(Honest):
-    """It tells of nothing when it is asked how much there is, of all of it when it is read."""
+class WrittenMeanwhile(Honest):
+    """It tells of nothing when it is asked how much there is, of all of it when it is read: the
+    guest has overwritten all of a sparse disk, and QEMU has copied what was there."""
 
     asked = 0
 

@@ -5,13 +5,14 @@ import dataclasses
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from saltvirt import errors
-from saltvirt.backuphost import keep, prune, reader, verify
+from saltvirt.backuphost import keep, prune, reader, target, verify
 from saltvirt.backuphost.folder import Busy
 from saltvirt.backups import chains, pieces
 from saltvirt.backups.marks import Verified
@@ -593,3 +594,34 @@ def test_a_verification_that_is_killed_leaves_the_old_mark_or_the_new_one(ram):
 
     work = lambda: guest.target.mark(UUID, made, new)  # noqa: E731
     assert killed_at_every_step(work, check, again(guest, kept), every=1) > 5
+
+
+# a target that nobody can write to
+
+
+def test_of_a_target_that_is_read_only_everything_can_be_read(chain, tmp_path):
+    """A snapshot, or ext4 after an error: there a backup is wanted most."""
+    guest, made = chain
+    _overwritten(path(guest, made[3]), 5 * 65536, b"\xff" * 65536)
+    root, mount = guest.target.folder.root, tmp_path / "mounted"
+    mount.mkdir()
+    words = "import sys, tests.functional.test_backup_keep as one; one.read_only(*sys.argv[1:])"
+    script = f'mount --bind {root} {mount} && mount -o remount,ro,bind {mount} && exec "$@"'
+    argv = ["unshare", "--mount", "--propagation", "private", "bash", "-ec", script, "bash"]
+    done = subprocess.run(
+        [*argv, sys.executable, "-c", words, str(mount), *made], check=False, capture_output=True,
+        text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def read_only(folder, *made):
+    """In the namespace where it is."""
+    found = target.Target(folder)
+    assert found.folder.is_read_only
+    with found.using(UUID, made[0]) as one:
+        assert one.ident == made[0]
+    assert verify.backup(found, UUID, made[1], WHEN, lambda *_: None).is_good
+    assert list(verify.backup(found, UUID, made[3], WHEN, lambda *_: None).broken) == ["vda"]
+    [read] = keep.read_back(found, None, made[2], None, WHEN, lambda *_: None).backups
+    assert (read.wrong, read.trouble) == (None, None)

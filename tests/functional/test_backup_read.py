@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +16,7 @@ pytest.importorskip("cryptography")
 from saltvirt import errors
 from saltvirt.backuphost import exports, keep, pull, receive
 from saltvirt.backups.answers import ServedDisk, Serving
+from tests.clock import until
 from tests.functional import hostile_nbd
 from tests.functional.backed_up import MIB, UUID, XML
 from tests.functional.pulled import HAS_LIBNBD, HOST, Pulled, libnbd
@@ -82,7 +84,7 @@ def served(guest, server):
 def test_each_wait_for_the_host_has_an_end_and_no_work_of_ours_has(guest, program, tmp_path):
     """A whole one, an increment, and one that is compressed."""
     made = [guest.back_up()[0]]
-    assert program.alarms[:3] == [pull.SILENT_S, pull.LOOKS_S, 0]  # asked, told, made here
+    assert program.alarms[:3] == [pull.SILENT_S, pull.SILENT_S, 0]  # asked, told, made here
     assert set(program.alarms[3:-1]) == {pull.SILENT_S}
     assert program.alarms[-1] == 0  # what is checked here takes as long as it takes
     guest.write(MIB + 65536, 65536, byte=2)
@@ -105,7 +107,6 @@ LIES = {
     hostile_nbd.Gone: "cannot read vda of 127.0.0.1:",
     hostile_nbd.Larger: "vda has 4611686018427387904 bytes by now, it had",
     hostile_nbd.HalfSectors: "the host tells of parts of sectors",
-    hostile_nbd.MoreThanTold: "the host shows more data than it told of",
     hostile_nbd.ForgetsParts: "the host does not tell what is to be read from 0 on: nbd_block_stat",
     hostile_nbd.Breaks: "the host shows the disk no more: nbd_pread",
 }
@@ -118,6 +119,46 @@ def test_whose_fault_it_is_that_there_is_no_backup_is_said(tmp_path, program, li
     with pytest.raises(errors.VirtError, match=LIES[lie]):
         served(guest, lie(os.urandom(MIB) * (guest.size // MIB), guest.reader.authority))
     assert not guest.target.stock(UUID).backups
+
+
+def test_a_sparse_disk_that_the_guest_overwrites_meanwhile_is_backed_up(tmp_path, program):
+    """QEMU tells of the whole clusters that it has copied as data, also where there was none."""
+    guest = Pulled(tmp_path, tmp_path / "target", size=(pull._AHEAD + 4) * MIB)
+    image = os.urandom(MIB) * (guest.size // MIB)
+    made = served(guest, hostile_nbd.WrittenMeanwhile(image, guest.reader.authority))
+    assert made.moved_bytes == guest.size
+    restored(guest, made.ident, tmp_path / "raw")
+    assert (tmp_path / "raw").read_bytes() == image
+    told = [one for one in program.said if "total_bytes" in one]
+    assert all(one["done_bytes"] <= one["total_bytes"] for one in told)
+
+
+def test_a_device_needs_as_much_room_as_its_last_backup(tmp_path, program, monkeypatch):
+    """All of it is data for the host; what is zeros is found when it is read."""
+    guest = Pulled(tmp_path, tmp_path / "target", size=8 * MIB, kind="raw")
+    image = os.urandom(MIB) + bytes(7 * MIB)
+    server = hostile_nbd.Honest(image, guest.reader.authority)
+    monkeypatch.setattr(server, "status", lambda _offset, length: [(length, 0)], raising=False)
+    free = pull.ROOM_BYTES + 4 * MIB
+    vfs = SimpleNamespace(f_bavail=free // 4096, f_frsize=4096)
+    monkeypatch.setattr(pull.os, "statvfs", lambda _folder: vfs)
+    first = served(guest, server)
+    assert first.stored_bytes < 2 * MIB
+    vfs.f_bavail = (pull.ROOM_BYTES + MIB // 2) // 4096
+    again = hostile_nbd.Honest(image, guest.reader.authority)
+    monkeypatch.setattr(again, "status", lambda _offset, length: [(length, 0)], raising=False)
+    with pytest.raises(errors.VirtError, match=r"free, 1.* MiB of data are to be stored"):
+        served(guest, again)
+
+
+def test_storage_that_hangs_is_named_and_not_the_host(program, monkeypatch):
+    ended = []
+    monkeypatch.setattr(pull, "_TELL_S", 0.01)
+    monkeypatch.setattr(pull.os, "_exit", ended.append)
+    copy = pull._Copy([None], [None], overlay=False)
+    with copy._writing(), pull._storage_watched(copy, 0):
+        until(lambda: ended, "it ends")
+    assert program.said[0]["error"].startswith("the target's storage was silent for")
 
 
 def test_of_a_disk_of_many_pieces_each_is_there(tmp_path, program):
@@ -165,7 +206,7 @@ def test_without_room_nothing_is_read(guest, program, monkeypatch):
     monkeypatch.setattr(pull, "ROOM_BYTES", 2**60)
     with pytest.raises(errors.VirtError, match=r"the target has .* free, 320 KiB of data are to b"):
         guest.back_up()
-    assert program.alarms == [pull.SILENT_S, pull.LOOKS_S]
+    assert program.alarms == [pull.SILENT_S, pull.SILENT_S]
 
 
 def test_what_the_system_refuses_is_said(program, tmp_path):

@@ -5,7 +5,7 @@ import json
 import os
 import socket
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,9 @@ pytest.importorskip("cryptography")
 
 from saltvirt import doors, errors, places
 from saltvirt.backuphost import apart, show, stands
+from saltvirt.backups.marks import Verified
 from saltvirt.backups.stands import Stand
+from saltvirt.backups.stock import Backup, Stock
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
 from saltvirt.wire import Fact
@@ -133,3 +135,31 @@ def test_a_program_that_dies_before_it_says_anything_is_named(length, tmp_path, 
     monkeypatch.setattr(places, "RUN", str(tmp_path / "run"))
     with pytest.raises(errors.OperationFailed, match=r"^the program died$"):
         apart.begin(LIBRARY, "units", Long("x" * length), "the program")
+
+
+def test_one_that_is_damaged_is_shown_to_who_asks_for_what_can_be_read(guest):
+    asked = asked_of(guest)
+    guest.target.mark(UUID, asked.ident, Verified("2026-11-23T16:30:00Z", ("vda",), {"vda": "x"}))
+    with pytest.raises(errors.BadAnswer, match="is not good: vda: x"):
+        show.show(LIBRARY, asked, HOST)
+    with pytest.raises(errors.NotFound, match="has no disk 'vdz'"):
+        show.show(LIBRARY, replace(asked, disk="vdz"), HOST)
+    found = show.show(LIBRARY, replace(asked, damaged=True), HOST)
+    assert found.damaged and [one.target for one in found.disks] == ["vda"] and is_open(found.port)
+    show.hide(guest.reader.authority)
+    os.truncate(record_of(guest) / "vda.qcow2", 1000)
+    with pytest.raises(errors.BadAnswer, match=r"nothing of the backup .* can be read"):
+        show.show(LIBRARY, replace(asked, damaged=True), HOST)
+
+
+def test_one_bad_disk_hides_no_other(guest):
+    [found] = guest.target.stock(UUID).records
+    both = replace(found, disks=(found.disks[0], replace(found.disks[0], target="vdb")))
+    mark = Verified("2026-11-23T16:30:00Z", ("vda", "vdb"), {"vdb": "x"})
+    lengths = {name: 0 for one in both.disks for name in (one.file, one.pieces)}
+    lengths |= {one.file: one.stored_bytes for one in both.disks}
+    stock = Stock([Backup(both.ident, both, lengths=lengths, verified=mark)])
+    assert stock.broken(both.ident) == {"vdb": "x"}
+    assert stock.wrong_disk(both.ident, "vda") is None
+    asked = replace(asked_of(guest), disk="vda")
+    assert [one.target for one in asked.disks(stock, both)] == ["vda"]

@@ -1,5 +1,6 @@
 """What a target says that it has, when it says something else; which hosts are asked by that."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from saltvirt import errors
 from saltvirt.backupmaster import backup, instant, keep
 from saltvirt.backupmaster.aside import Confirm, Undo
 from saltvirt.backupmaster.restore import Restore, RestoreRequest
+from saltvirt.backups import pages
 from saltvirt.backups.answers import ListedBackup
 from saltvirt.backups.policy import TargetPolicy
 from saltvirt.backups.stands import Stand
@@ -72,3 +74,31 @@ def test_a_restore_goes_to_a_host_of_this_master(tmp_path, monkeypatch, host, wo
     asked = RestoreRequest("web1", new="web2")
     with pytest.raises(errors.VirtError, match=words):
         Restore(Asked(tmp_path), asked, Report(None, "web1", "x"))._planned()
+
+
+def listing(count):
+    return [ListedBackup(f"{n:06d}-19990101T000000Z-00000000", guest="web1", uuid="u",
+                         disks={"vda": "whole" * 20}) for n in range(count)]  # fmt: skip
+
+
+def test_however_many_there_are_no_answer_is_too_long_for_salt(monkeypatch):
+    monkeypatch.setattr(keep, "machine", lambda _fleet, _target: "hv3")
+    there, lengths = listing(13_000), []
+
+    def one(_host, _fun, asked, **_options):
+        behind = asked.get("after", "").partition("/")[2]
+        said = pages.page(each.to_answer() for each in there if each.ident > behind)
+        lengths.append(len(json.dumps(said)))
+        return said
+
+    target = SimpleNamespace(folder="/srv", mounted=False)
+    assert backup.at(SimpleNamespace(one=one), target) == there
+    assert max(lengths) < 2**20 / 2
+
+
+def test_a_machine_that_says_the_same_again_is_not_asked_for_ever(monkeypatch):
+    monkeypatch.setattr(keep, "machine", lambda _fleet, _target: "hv3")
+    said = pages.page(each.to_answer() for each in listing(5000))
+    fleet = SimpleNamespace(one=lambda *_args, **_options: said)
+    with pytest.raises(errors.BadAnswer, match=r"hv3: its answers .* have no order"):
+        backup.at(fleet, SimpleNamespace(folder="/srv", mounted=False))

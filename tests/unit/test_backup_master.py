@@ -342,7 +342,9 @@ def test_another_backup_than_was_asked_for_is_put_nowhere(tmp_path):
 
 def test_each_reason_against_a_restore_over_a_guest_is_said(tmp_path):
     over = GuestOver("u", True, ("it runs", "it has snapshots"))
-    cloud = Cloud(tmp_path, backup_over=over, vm_state={"web1": "running"}, backup_list=[])
+    cloud = Cloud(
+        tmp_path, backup_over=over, vm_state={"web1": "running"}, backup_list=[], inventory={}
+    )
     cloud.hosts = lambda only=None: ["hv1"]
     one = Restore(cloud, RestoreRequest("web1", over=True, to="vault"), cloud.report())
     said = one.check().answer()["web1"]

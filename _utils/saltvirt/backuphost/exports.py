@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,13 +81,17 @@ def opened(server: Server, export: str, contexts: tuple[str, ...] = ()) -> Any:
     return handle
 
 
-def extents(handle: Any, size: int, contexts: tuple[str, ...]) -> Iterator[Extent]:
+def extents(
+    handle: Any, size: int, contexts: tuple[str, ...], heard: Callable[[], object] = lambda: None
+) -> Iterator[Extent]:
     """What of a disk is to be read, in order: all of it or, with bitmaps, what any of them says was
-    written to. Raises ConnectionFailed, OperationFailed where the host does not tell it."""
+    written to. heard: called whenever the host has told of a part. Raises ConnectionFailed,
+    OperationFailed where the host does not tell it."""
     position = 0
     while position < size:
         asked = min(size - position, ASKED)
         found = _status(handle, position, asked)
+        heard()
         covered = min((sum(one[0] for one in runs) for runs in found.values()), default=0)
         if not covered or not {ALLOCATION, *contexts} <= set(found):
             raise errors.OperationFailed(f"{_UNTOLD} from {position} on")

@@ -14,7 +14,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from saltvirt import errors, places, units
 from saltvirt.backuphost import daemon, keep, layers
@@ -23,6 +23,7 @@ from saltvirt.backuphost.target import Target
 from saltvirt.backups import files, ident, record
 from saltvirt.backups.files import FileGot, FilesSeen, SeenFile
 from saltvirt.backups.record import Record
+from saltvirt.backups.stock import Stock
 from saltvirt.images import locks
 from saltvirt.seed import guestfish
 from saltvirt.seed.guestfish import Added, Session
@@ -144,8 +145,10 @@ def get(
 def _opened(target: Target, wanted: Wanted, tell: Tell) -> Iterator[tuple[Record, _Look]]:
     if not guestfish.available():
         raise errors.Unsupported(f"this machine cannot look into a backup: {_WANTED}")
-    uuid, name = _found(target, wanted)
-    with target.using(uuid, name) as of:
+    uuid, name, stock = _found(target, wanted)
+    broken = stock.broken(name)
+    with target.using(uuid, name) as found:
+        of = replace(found, disks=tuple(one for one in found.disks if one.target not in broken))
         tell(0)
         try:
             with (
@@ -154,7 +157,10 @@ def _opened(target: Target, wanted: Wanted, tell: Tell) -> Iterator[tuple[Record
                 guestfish.launched(disks, scratch=folder) as session,
             ):
                 tell(0)
-                yield of, _mounted(session, wanted.filesystem)
+                seen = _mounted(session, wanted.filesystem)
+                # a file that is on one of these is not seen, and nobody else would say so
+                seen.missing.update({f"disk {disk}": why for disk, why in broken.items()})
+                yield of, seen
         except errors.SeedFailed as exc:
             raise errors.OperationFailed(f"the files of {name} cannot be read: {exc.text}") from exc
 
@@ -177,8 +183,8 @@ def _disks(target: Target, of: Record, folder: str) -> Iterator[list[Added]]:
         server.end()
 
 
-def _found(target: Target, wanted: Wanted) -> tuple[str, str]:
-    """(UUID, the backup)."""
+def _found(target: Target, wanted: Wanted) -> tuple[str, str, Stock]:
+    """(UUID, the backup, all of that guest). Raises BadAnswer where no disk of it is good."""
     stocks = {one: stock for one, stock in keep.named(target, wanted.name).items() if stock.last}
     if not stocks:
         raise errors.NotFound(f"there is no backup of {wanted.name} in {target.folder.root}")
@@ -187,10 +193,10 @@ def _found(target: Target, wanted: Wanted) -> tuple[str, str]:
         raise errors.InvalidInput(f"several guests were called {wanted.name}: give one of {known}")
     [(uuid, stock)] = stocks.items()
     found = ident.find(stock.backups, wanted.backup)
-    wrong = stock.wrong(found)
-    if wrong:
-        raise errors.BadAnswer(f"the backup {found} is not good: {wrong}")
-    return uuid, found
+    told = stock.backups[found].record
+    if told is None or len(stock.broken(found)) == len(told.disks):
+        raise errors.BadAnswer(f"the backup {found} is not good: {stock.wrong(found)}")
+    return uuid, found, stock
 
 
 def _mounted(session: Session, wanted: str | None) -> _Look:

@@ -24,6 +24,10 @@ _PAUSE_S = 0.1
 TEMPORARY = ".part-"
 
 
+class Unlocked(errors.OperationFailed):
+    """The file system does not lock."""
+
+
 class Busy(errors.OperationFailed):
     """Somebody else is at work there."""
 
@@ -51,6 +55,11 @@ class Folder:
             raise errors.InvalidInput(
                 f"{root} belongs to somebody else, or others can write to it: backups are root's"
             )
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether nobody can write here: a snapshot, or a file system that has failed."""
+        return bool(os.statvfs(self.root).f_flag & os.ST_RDONLY)
 
     def path(self, *parts: str) -> str:
         """For a tool: the path of a place whose folders are no links."""
@@ -170,9 +179,12 @@ class Folder:
 
         Raises Busy, and NotFound where it is gone.
         """
-        fd = self._file(parts, os.O_RDWR)
+        fd = self._file(parts, os.O_RDWR if alone else os.O_RDONLY)
         try:
-            self._lock(fd, fcntl.LOCK_EX if alone else fcntl.LOCK_SH, 0, parts)
+            with contextlib.ExitStack() as locked:
+                if not alone and self.is_read_only:  # nobody removes it; a server may give no lock
+                    locked.enter_context(contextlib.suppress(Unlocked))
+                self._lock(fd, fcntl.LOCK_EX if alone else fcntl.LOCK_SH, 0, parts)
             with self.reading(*parts) as now:
                 if os.fstat(now).st_ino != os.fstat(fd).st_ino:
                     raise errors.NotFound(f"{self._shown(parts)} is another by now")
@@ -188,9 +200,7 @@ class Folder:
                 return
             except OSError as exc:
                 if exc.errno not in (errno.EAGAIN, errno.EACCES):
-                    raise errors.OperationFailed(
-                        f"{self._shown(parts)} cannot be locked: {_why(exc)}"
-                    ) from exc
+                    raise Unlocked(f"{self._shown(parts)} cannot be locked: {_why(exc)}") from exc
             if time.monotonic() >= end:
                 raise Busy(f"somebody else is at work on {self._shown(parts[:-1])}")
             time.sleep(_PAUSE_S)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from saltvirt import errors
-from saltvirt.backuphost import prune, verify
+from saltvirt.backuphost import prune, receive, verify
 from saltvirt.backuphost.target import Target
 from saltvirt.backups import ident as idents
 from saltvirt.backups import record
@@ -21,14 +21,10 @@ ALL = "all"
 
 
 def named(target: Target, name: str | None) -> dict[str, Stock]:
-    """UUID to what is there, of all guests, or of those that last had this name, or have this UUID:
-    a guest that was removed and made anew has two."""
-    found = {}
-    for uuid in target.guests():
-        stock = target.stock(uuid)
-        if name is None or name in (uuid, _name(stock)):
-            found[uuid] = stock
-    return found
+    """UUID to what is there, of all guests, or of those that ``receive.whose`` finds: a guest that
+    was removed and made anew has two."""
+    uuids = target.guests() if name is None else receive.whose(target, name)
+    return {uuid: target.stock(uuid) for uuid in uuids}
 
 
 def pruned(target: Target, rules: Retention, name: str | None, test: bool) -> Kept:

@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -42,8 +43,8 @@ ROOM_BYTES = 64 * 1024**2
 _NOTHING = bytes(PIECE_BYTES)
 # of a qcow2: what is compressed is written by whole ones
 _SECTOR, CLUSTER_BYTES = 512, 64 * 1024
-# a host may be silent so long; and so long it may take to tell how much there is
-SILENT_S, LOOKS_S = 300, 3600
+# a host may be silent so long, and the storage of the target this part of it
+SILENT_S, _STORAGE = 300, 0.9
 RUN, FOLDERS = f"{places.RUN}/backups", "pull-"
 
 Watch = Callable[[int], object]
@@ -58,7 +59,8 @@ _BUSY, _TRIES = "Unable to get accurate CPU usage", 20
 class PulledDisk(Fact):
     """A disk to be read. target: libvirt's name of it. export: its name at the server. contexts: of
     bitmaps; none: all of it is read. backing, backing_format: what its file is an overlay on, from
-    its own folder. layers: so many files it is with all that it stands on."""
+    its own folder. layers: so many files it is with all that it stands on. stored_bytes: the length
+    of the last whole one of it at the target; None: there is none."""
 
     target: str
     export: str
@@ -67,6 +69,18 @@ class PulledDisk(Fact):
     backing: str | None = None
     backing_format: str | None = None
     layers: int = 1
+    stored_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Amount:
+    """Of a disk. data: so much is to be read, as the host tells it now. most: so much it can be
+    while the guest writes on: QEMU copies what is overwritten by whole clusters, and tells of all
+    of them as data. stored: so much is expected to be stored; None: nobody can tell before."""
+
+    data: int
+    most: int
+    stored: int | None
 
 
 @dataclass(frozen=True)
@@ -107,9 +121,9 @@ class Written(Fact):
 
 @dataclass
 class _Progress:
-    """total: so much is to be read, no more. tell: called with a dict now and then.
-    bandwidth_mib_s: who adds waits so long that no more is read, from the first on. folder: where
-    it goes. watch: see `pull`."""
+    """total: so much is to be read. most: and no more than that. tell: called with a dict now and
+    then. bandwidth_mib_s: who adds waits so long that no more is read, from the first on. folder:
+    where it goes. watch: see `pull`."""
 
     total: int
     tell: Callable[[dict[str, Any]], None]
@@ -117,6 +131,7 @@ class _Progress:
     folder: str = ""
     watch: Watch = lambda _limit_s: None
     silent_s: int = SILENT_S
+    most: int | None = None
     done: int = 0
     told: float = 0
     began: float | None = None
@@ -127,8 +142,9 @@ class _Progress:
         if self.began is None:
             self.began = now
         self.done += length
-        if self.done > self.total:
+        if self.done > (self.total if self.most is None else self.most):
             raise errors.OperationFailed("the host shows more data than it told of")
+        self.total = max(self.total, self.done)
         self.watch(self.silent_s)
         if self.bandwidth_mib_s:
             early = self.began + self.done / (self.bandwidth_mib_s * MIB) - now
@@ -138,7 +154,7 @@ class _Progress:
         if now - self.told > _TELL_S:
             self.told = now
             if self.folder:
-                _room(self.folder, 0)
+                _room(self.folder, 0, self.done)
             self.tell({"done_bytes": self.done, "total_bytes": self.total})
 
 
@@ -146,15 +162,18 @@ def pull(job: Pull, tell: Callable[[dict[str, Any]], None], watch: Watch) -> lis
     """Reads them all, one after the other. watch: told within how many seconds it goes on, or this
     process has to end, for no reading from a host has an end of its own; 0: as long as it takes.
     Raises VirtError."""
-    total = sum(_amount(job, disk, watch) for disk in job.disks)
-    _room(job.folder, total)
-    progress = _Progress(total, tell, job.bandwidth_mib_s, job.folder, watch, job.silent_s)
+    amounts = [_amount(job, disk, watch) for disk in job.disks]
+    _room(job.folder, sum(one.stored or 0 for one in amounts))
+    progress = _Progress(
+        sum(one.data for one in amounts), tell, job.bandwidth_mib_s, job.folder, watch,
+        job.silent_s, sum(one.most for one in amounts),
+    )  # fmt: skip
     # the host shows them as long as somebody is connected: also while a file is checked here
     with _connected(job.server, job.disks[0]):
         return [_disk(job, disk, progress) for disk in job.disks]
 
 
-def _amount(job: Pull, disk: PulledDisk, watch: Watch) -> int:
+def _amount(job: Pull, disk: PulledDisk, watch: Watch) -> Amount:
     """How much data of a disk is to be read."""
     watch(job.silent_s)
     with _connected(job.server, disk) as source:
@@ -162,24 +181,35 @@ def _amount(job: Pull, disk: PulledDisk, watch: Watch) -> int:
             raise errors.OperationFailed(
                 f"{disk.target} has {source.get_size()} bytes by now, it had {disk.size_bytes}"
             )
-        watch(LOOKS_S)
-        return sum(one.length for one in _wanted(job, source, disk) if one.kind == DATA)
+        data = most = 0
+        for one in _wanted(job, source, disk, watch):
+            data += one.length if one.kind == DATA else 0
+            most += _up(one.end) - _down(one.offset)
+    return Amount(data, min(most, disk.size_bytes), _stored(job, disk, data))
 
 
-def _wanted(job: Pull, source: Any, disk: PulledDisk) -> Iterator[Extent]:
+def _stored(job: Pull, disk: PulledDisk, data: int) -> int | None:
+    """How much is expected to be stored of so much data: of a device all is data, and what of it is
+    zeros is found when it is read; what can be squeezed is found then, too."""
+    if job.compressed(disk) or (data == disk.size_bytes and not disk.contexts):
+        return None if disk.stored_bytes is None else min(data, disk.stored_bytes)
+    return data
+
+
+def _wanted(job: Pull, source: Any, disk: PulledDisk, watch: Watch) -> Iterator[Extent]:
     """What of a disk is to be read."""
-    found = exports.extents(source, disk.size_bytes, disk.contexts)
+    found = exports.extents(source, disk.size_bytes, disk.contexts, lambda: watch(job.silent_s))
     return _clusters(found) if job.compressed(disk) else found
 
 
-def _room(folder: str, wanted: int) -> None:
+def _room(folder: str, wanted: int, done: int = 0) -> None:
     stat = os.statvfs(folder)
     free = stat.f_bavail * stat.f_frsize
     if free < wanted + ROOM_BYTES:
-        raise errors.OperationFailed(
-            f"the target has {human_bytes(free)} free, {human_bytes(wanted)} of data are to be "
-            "stored"
-        )
+        what = f"{human_bytes(wanted)} of data are to be stored"
+        if done:
+            what = f"after {human_bytes(done)} were read, and there is more to come"
+        raise errors.OperationFailed(f"the target has {human_bytes(free)} free, {what}")
 
 
 @contextlib.contextmanager
@@ -208,7 +238,8 @@ def _disk(job: Pull, disk: PulledDisk, progress: _Progress) -> Written:
             digests = key.digests() if key else None
             copy = _Copy(sources, sinks, disk.backing is not None, digests)
             moved = 0
-            for piece, read in copy.all(_wanted(job, sources[0], disk)):
+            stack.enter_context(_storage_watched(copy, job.silent_s))
+            for piece, read in copy.all(_wanted(job, sources[0], disk, progress.watch)):
                 told.write(piece.line)
                 digest.update(piece.line)
                 moved += read
@@ -231,6 +262,21 @@ class _Copy:
     ) -> None:
         self._free, self._overlay = deque(zip(sources, sinks, strict=True)), overlay
         self._key = key
+        self._writes: dict[int, float] = {}
+
+    def writes_for_s(self) -> float:
+        """For how long the longest of the writes has been under way."""
+        began = min(self._writes.copy().values(), default=None)
+        return 0 if began is None else time.monotonic() - began
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        mine = threading.get_ident()
+        self._writes[mine] = time.monotonic()
+        try:
+            yield
+        finally:
+            del self._writes[mine]
 
     def all(self, wanted: Iterable[Extent]) -> Iterator[tuple[pieces.Piece, int]]:
         """The pieces of a disk in their order, each with how much of it was read, when it is
@@ -266,14 +312,36 @@ class _Copy:
         if data == _NOTHING[: extent.length]:
             self._zero(extent, sink)
             return pieces.zeros(extent.offset, extent.length), extent.length
-        sink.pwrite(data, extent.offset)
+        with self._writing():
+            sink.pwrite(data, extent.offset)
         return pieces.of(extent.offset, data, self._key), extent.length
 
     def _zero(self, extent: Extent, sink: Any) -> None:
         """A new file reads as zeros by itself, an overlay as what is below it."""
-        if self._overlay:
+        if not self._overlay:
+            return
+        with self._writing():
             for begin in range(extent.offset, extent.end, exports.ASKED):
                 sink.zero(min(exports.ASKED, extent.end - begin), begin)
+
+
+@contextlib.contextmanager
+def _storage_watched(copy: _Copy, silent_s: float) -> Iterator[None]:
+    """Ends this process where the storage of the target hangs, with words that say so: the alarm
+    would say that the host is silent."""
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(_TELL_S):
+            if copy.writes_for_s() > _STORAGE * silent_s:
+                _say({"error": f"the target's storage was silent for {_STORAGE * silent_s:.0f} s"})
+                os._exit(1)
+
+    threading.Thread(target=look, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 def _cut(found: Iterable[Extent]) -> Iterator[Extent]:

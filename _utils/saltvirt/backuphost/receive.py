@@ -10,8 +10,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from saltvirt import errors, places, program
@@ -25,6 +25,7 @@ from saltvirt.backups.answers import (
     GuestLook,
     ListedBackup,
     PlannedDisk,
+    ServedDisk,
     Serving,
 )
 from saltvirt.backups.record import BackupDisk, Record
@@ -176,20 +177,31 @@ def _pulled(
 ) -> dict[str, pull.Written]:
     """Disk to what was written of it."""
     stock = new.target.stock(serving.uuid)
-    disks = tuple(
-        pull.PulledDisk(
-            one.target, one.export, one.size_bytes, one.contexts,
-            *((f"../{one.parent}/{record.disk_file(one.target)}", record.QCOW2,
-               len(stock.chain(one.parent, one.target)) + 1) if one.parent else ()),
-        )
-        for one in serving.disks
-    )  # fmt: skip
+    disks = tuple(_pulled_disk(one, stock) for one in serving.disks)
     where = (new.path, serving.host, serving.port, certificates)
     limit, compress = backup.bandwidth_mib_s, backup.compress
     job = pull.Pull(*where, disks, limit, key, pull.SILENT_S, compress)
     done = _run([PYTHON, program.kept(library, MODULE, locks.private(places.RUN))], job, tell)
     found = [pull.Written.from_answer(one, "the reading program") for one in done]
     return {one.target: one for one in found}
+
+
+def _pulled_disk(one: ServedDisk, stock: Stock) -> pull.PulledDisk:
+    asked = pull.PulledDisk(
+        one.target, one.export, one.size_bytes, one.contexts,
+        stored_bytes=_last_whole(stock, one.target),
+    )  # fmt: skip
+    if one.parent is None:
+        return asked
+    below = f"../{one.parent}/{record.disk_file(one.target)}"
+    count = len(stock.chain(one.parent, one.target)) + 1
+    return replace(asked, backing=below, backing_format=record.QCOW2, layers=count)
+
+
+def _last_whole(stock: Stock, target: str) -> int | None:
+    """How long the last whole one of a disk is."""
+    disks = [one.disk(target) for one in reversed(stock.records)]
+    return next((one.stored_bytes for one in disks if one and one.parent is None), None)
 
 
 def _run(argv: list[str], job: pull.Pull, tell: Tell) -> list[Any]:
@@ -227,17 +239,45 @@ def _version() -> str:
     return match[1] if match else "unknown"
 
 
-def listing(target: Target, uuid: str | None = None) -> list[ListedBackup]:
-    """The backups of one guest, or of all."""
-    found = []
-    for one in [uuid] if uuid else target.guests():
+def listing(
+    target: Target,
+    uuid: str | None = None,
+    name: str | None = None,
+    newest: bool = False,
+    after: tuple[str, str] | None = None,
+) -> Iterator[ListedBackup]:
+    """The backups of one guest, or of all, in the order of their UUIDs and names. name: of those
+    guests that have it, had it, or have it as UUID; uuid: and of that one. newest: of each guest
+    the last one, and the last good one. after: only those behind that (UUID, name)."""
+    if name is None:
+        uuids = [uuid] if uuid else target.guests()
+    else:
+        uuids = sorted({*whose(target, name), *([uuid] if uuid else ())})
+    now_s = time.time()
+    for one in uuids:
+        if after and one < after[0]:
+            continue
         stock = target.stock(one)
-        found += [_listed(backup, one, stock.wrong(backup.ident)) for backup in stock]
-    return found
+        chosen = {max(stock.backups), *stock.good[-1:]} if newest and stock.last else stock.backups
+        for backup in stock:
+            if backup.ident in chosen and (after is None or (one, backup.ident) > after):
+                yield _listed(backup, one, stock, now_s)
 
 
-def _listed(backup: Backup, uuid: str, wrong: str | None) -> ListedBackup:
-    told = backup.record
+def whose(target: Target, name: str) -> list[str]:
+    """The UUIDs of guests that are called so, by their last backup; if there is none, of those that
+    once were. A UUID is its own."""
+    called: dict[str, list[str]] = {}
+    for uuid in target.guests():
+        if uuid == name:
+            return [uuid]
+        called[uuid] = [one.guest for one in target.stock(uuid).records]
+    now = [uuid for uuid, names in called.items() if names and names[-1] == name]
+    return now or [uuid for uuid, names in called.items() if name in names]
+
+
+def _listed(backup: Backup, uuid: str, stock: Stock, now_s: float) -> ListedBackup:
+    told, wrong = backup.record, stock.wrong(backup.ident)
     if told is None:
         return ListedBackup(backup.ident, uuid=uuid, wrong=wrong)
     return ListedBackup(
@@ -249,6 +289,18 @@ def _listed(backup: Backup, uuid: str, wrong: str | None) -> ListedBackup:
         consistency=told.consistency,
         disks={disk.target: disk.parent or "whole" for disk in told.disks},
         stored_bytes=sum(disk.stored_bytes for disk in told.disks),
-        wrong=wrong,
+        wrong=wrong or _locked(told),
         skipped=told.skipped,
+        broken=stock.broken(backup.ident),
+        age_s=int(now_s - record.moment(told.when).timestamp()),
     )
+
+
+def _locked(told: Record) -> str | None:
+    """Why nobody can read it here although it is good: its key is not here."""
+    try:
+        for key in {disk.key for disk in told.disks if disk.key}:
+            keyfile.of_record(key)
+    except errors.NoKey as exc:
+        return exc.text
+    return None

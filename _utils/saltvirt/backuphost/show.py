@@ -18,9 +18,12 @@ from saltvirt.backuphost import apart, daemon, layers, relay, stands
 from saltvirt.backuphost.target import Target
 from saltvirt.backups import ident
 from saltvirt.backups.answers import ShownBackup, ShownDisk
+from saltvirt.backups.record import BackupDisk, Record
 from saltvirt.backups.stands import Stand
+from saltvirt.backups.stock import Stock
 from saltvirt.doors import Door
 from saltvirt.images import locks
+from saltvirt.units import shown
 from saltvirt.wire import Fact
 
 MODULE = "backuphost.show"
@@ -37,13 +40,23 @@ _READER = "reader"
 @dataclass(frozen=True)
 class ShowRequest(Fact):
     """What is shown: a backup in a folder. door: where, and to whom. stand: the guest that runs
-    from it; None: it is only read."""
+    from it; None: it is only read. disk: this one alone; None: all. damaged: also if it is not
+    good."""
 
     folder: str
     uuid: str
     ident: str
     door: Door
     stand: Stand | None = None
+    disk: str | None = None
+    damaged: bool = False
+
+    def disks(self, stock: Stock, found: Record) -> list[BackupDisk]:
+        """Those of the backup that are shown: of one that is damaged what can be opened."""
+        chosen = [one for one in found.disks if self.disk in (None, one.target)]
+        if self.damaged:
+            chosen = [one for one in chosen if stock.unfit(found.ident, one.target) is None]
+        return chosen
 
 
 def show(library: str, asked: ShowRequest, host: str) -> ShownBackup:
@@ -52,15 +65,21 @@ def show(library: str, asked: ShowRequest, host: str) -> ShownBackup:
     target = Target(asked.folder)
     stock = target.stock(asked.uuid)
     name = ident.find(stock.backups, asked.ident)
-    wrong = stock.wrong(name)
     found = stock.backups[name].record
-    if wrong or found is None:
+    if asked.disk and found and found.disk(asked.disk) is None:
+        raise errors.NotFound(f"the backup {name} has no disk {shown(asked.disk)}")
+    wrong = stock.wrong_disk(name, asked.disk) if asked.disk else stock.wrong(name)
+    if found is None or (wrong and not asked.damaged):
         raise errors.BadAnswer(f"the backup {name} is not good: {wrong}")
+    chosen = asked.disks(stock, found)
+    if not chosen:
+        raise errors.BadAnswer(f"nothing of the backup {name} can be read: {wrong}")
     definition = target.definition(found)
     port = _begun(library, replace(asked, ident=name))
-    disks = tuple(ShownDisk(one.target, one.size_bytes) for one in found.disks)
+    disks = tuple(ShownDisk(one.target, one.size_bytes) for one in chosen)
     authority = asked.door.credentials.authority
-    return ShownBackup(name, found.guest, host, port, definition, disks, authority)
+    about = (name, found.guest, host, port, definition, disks, authority)
+    return ShownBackup(*about, damaged=wrong is not None)
 
 
 def hide(reader: str) -> bool:
@@ -92,7 +111,8 @@ def main(_words: list[str]) -> int:
             target.using(asked.uuid, asked.ident) as found,
             locks.for_now(_RUN, "show-") as folder,
         ):
-            disks = [layers.of(target, found, one).shown(one.target) for one in found.disks]
+            chosen = asked.disks(target.stock(asked.uuid), found)
+            disks = [layers.of(target, found, one).shown(one.target) for one in chosen]
             if asked.stand:
                 stands.take(target, asked.uuid, asked.ident, asked.stand)
             path = os.path.join(folder, "nbd")

@@ -7,6 +7,7 @@ pieces, its file may have nothing beyond them.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import json
@@ -54,18 +55,25 @@ def backup(target: Target, uuid: str, ident: str, when: str, tell: Tell) -> Veri
     disk could not be read: of that disk nothing is put down.
     """
     target.folder.names(uuid)
-    with target.using(uuid, ident) as found, target.folder.locked(uuid, VERIFYING):
+    with target.using(uuid, ident) as found, _alone(target, uuid):
         stock = target.stock(uuid)
         progress = _Progress(tell, sum(disk.size_bytes for disk in found.disks))
         look = _Look(target, found, stock)
         look.all(progress)
         before = stock.backups[ident].verified
         verified = look.verified(when, before)
-        if verified != before:
+        if verified != before and not target.folder.is_read_only:
             target.mark(uuid, ident, verified)
         if look.unread:
             raise reader.NotNow("; ".join(f"{disk}: {why}" for disk, why in look.unread.items()))
     return verified
+
+
+def _alone(target: Target, uuid: str) -> contextlib.AbstractContextManager[None]:
+    """Nobody else reads the guest's back; where nobody can write no two could disagree."""
+    if target.folder.is_read_only:
+        return contextlib.nullcontext()
+    return target.folder.locked(uuid, VERIFYING)
 
 
 class _Look:

@@ -9,7 +9,7 @@ from typing import Any
 
 from saltvirt import errors, names, settings, units
 from saltvirt.backupmaster import keep
-from saltvirt.backups import chains, policy
+from saltvirt.backups import chains, pages, policy
 from saltvirt.backups.answers import (
     BackupMade,
     BackupPlan,
@@ -268,22 +268,48 @@ def listed(
     target alone. Raises InvalidInput, NotFound."""
     found: dict[str, list[dict[str, Any]]] = {}
     silent: dict[str, str] = {}
+    uuid = None if name is None else uuid_of(fleet, name)
     for target in keep.chosen(fleet, to):
         try:
-            several = at(fleet, target)
+            several = at(fleet, target, name, uuid)
         except errors.VirtError as exc:
             silent[target.name] = exc.text
         else:
-            mine = [one for one in several if name is None or one.guest == name]
-            found[target.name] = [one.to_answer() for one in mine]
+            found[target.name] = [one.to_answer() for one in several]
     return found, silent
 
 
-def at(fleet: Fleet, target: TargetPolicy) -> list[ListedBackup]:
-    """All that are at a target. Raises as Fleet.one does."""
+def uuid_of(fleet: Fleet, name: str) -> str | None:
+    """The UUID of the guest that has the name now: its backups may have another one. None where
+    no host that answers has one, or several have."""
+    hosts, _ = inventory.gather(fleet)
+    found = {one.uuid for host in hosts for one in host.guests if one.name == name}
+    return found.pop() if len(found) == 1 else None
+
+
+def at(
+    fleet: Fleet,
+    target: TargetPolicy,
+    name: str | None = None,
+    uuid: str | None = None,
+    newest: bool = False,
+) -> list[ListedBackup]:
+    """What is at a target: all, or of one guest by its name and UUID. newest: of each guest the
+    last one, and the last good one. Raises as Fleet.one does."""
     machine = keep.machine(fleet, target)
-    asked = {"folder": target.folder, "mounted": target.mounted}
-    said = fleet.one(machine, "virt.backup_list", asked, long=False)
-    if not isinstance(said, list):
-        raise errors.BadAnswer(f"{machine}: its answer to virt.backup_list is no list")
-    return [ListedBackup.from_answer(one, machine) for one in said]
+    asked: dict[str, Any] = {"folder": target.folder, "mounted": target.mounted}
+    given = {"name": name, "uuid": uuid, "newest": newest or None}
+    asked |= {key: value for key, value in given.items() if value is not None}
+    found: list[ListedBackup] = []
+    while True:
+        said = fleet.one(machine, "virt.backup_list", asked, long=False)
+        if not isinstance(said, list):
+            raise errors.BadAnswer(f"{machine}: its answer to virt.backup_list is no list")
+        more = [ListedBackup.from_answer(one, machine) for one in said]
+        last = (found[-1].uuid or "", found[-1].ident) if found else ("", "")
+        if any((one.uuid or "", one.ident) <= last for one in more) and found:
+            raise errors.BadAnswer(f"{machine}: its answers to virt.backup_list have no order")
+        found += more
+        if not more or pages.is_last(said):
+            return found
+        asked["after"] = f"{more[-1].uuid}/{more[-1].ident}"

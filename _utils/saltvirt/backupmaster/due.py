@@ -181,7 +181,7 @@ class Due:
         found, silence = {}, {}
         for one in keep.chosen(self.fleet, None):
             try:
-                found[one.name] = backup.at(self.fleet, one)
+                found[one.name] = backup.at(self.fleet, one, None, None, True)
             except errors.VirtError as exc:
                 silence[one.name] = exc
         return found, silence
@@ -196,7 +196,22 @@ def _last(
         for where, several in listed.items()
         if (last := age.newest(several, guest.uuid, now_s)) is not None
     ]
+    wrong = "".join(_newest_wrong(several, guest.uuid, at) for at, several in listed.items())
     if not found:
-        return math.inf, f"{guest.name} has no good backup"
+        return math.inf, f"{guest.name} has no good backup{wrong}"
     age_s, where, ident = min(found)
-    return age_s, f"{guest.name} has the backup {ident} at {where}, {age_s / _HOUR_S:.1f} hours old"
+    words = f"{guest.name} has the backup {ident} at {where}, {age_s / _HOUR_S:.1f} hours old"
+    return age_s, words + wrong
+
+
+def _newest_wrong(several: Iterable[ListedBackup], uuid: str, where: str) -> str:
+    """What is wrong with a guest's newest backup at a target, or with its time."""
+    mine = [one for one in several if one.uuid == uuid]
+    last = max(mine, key=lambda one: one.ident, default=None)
+    if last is None:
+        return ""
+    if last.wrong:
+        return f"; the newest at {where}, {last.ident}, is not good: {last.wrong}"
+    if last.age_s is not None and last.age_s < 0:
+        return f"; {last.ident} at {where} is of a time to come: look at the clock there"
+    return ""

@@ -44,7 +44,8 @@ class RestoreRequest:
     guest that is there; stop: which is powered off for it. disk: this one alone. missing: only
     where there is no guest of the name. off: host to the proof that it is off, of hosts that are
     silent. instant: it runs at once, and its blocks come in meanwhile. seed: whether the system in
-    the guest ``new`` gets an identity; None: if it was seeded."""
+    the guest ``new`` gets an identity; None: if it was seeded.
+    damaged: also of a backup that is not good, what can be read of it."""
 
     name: str
     backup: str = ident.LATEST
@@ -61,6 +62,7 @@ class RestoreRequest:
     instant: bool = False
     called: str | None = None
     seed: bool | None = None
+    damaged: bool = False
 
     def check(self) -> None:
         """Raises InvalidInput for what makes no sense together."""
@@ -69,6 +71,8 @@ class RestoreRequest:
             raise errors.InvalidInput(
                 "missing=True is for a guest that is gone: not with over or disk"
             )
+        if self.instant and self.damaged:
+            raise errors.InvalidInput("instant=True is not for a backup that is damaged")
         if self.instant and self.disk and not self.over:
             raise errors.InvalidInput("instant=True is for a guest: a file is read whole")
 
@@ -86,6 +90,12 @@ class _Planned:
     machine: str
     backup: ListedBackup
     host: str
+
+
+def _without(skipped: Mapping[str, str]) -> str:
+    """What a restored guest lacks; that its drives are empty is no news."""
+    missing = {one: why for one, why in skipped.items() if not why.startswith(DRIVE)}
+    return f". Not in the backup: {_words(missing)}" if missing else ""
 
 
 def _words(missing: Mapping[str, str]) -> str:
@@ -144,14 +154,26 @@ class Restore:
         asked = self.request
         if not asked.new and record.is_uuid(asked.name):
             found = self._meant(self._target())
-            self.request = replace(asked, called=found.guest)
+            called = self._called_now(asked.name) if asked.over or asked.disk else None
+            self.request = replace(asked, called=called or found.guest)
+
+    def _called_now(self, uuid: str) -> str | None:
+        """The name that the guest of that UUID has by now."""
+        hosts, _ = inventory.gather(self.fleet)
+        names = {one.name for host in hosts for one in host.guests if one.uuid == uuid}
+        return names.pop() if len(names) == 1 else None
 
     def _target(self) -> policy.TargetPolicy:
         return policy.read(settings.of_master(self.fleet.opts)).target(self.request.to)
 
     def _meant(self, target: policy.TargetPolicy) -> ListedBackup:
-        several, asked = backing_up.at(self.fleet, target), self.request
-        return ident.meant(several, asked.name, asked.backup)
+        asked, uuid = self.request, None
+        if not record.is_uuid(asked.name):
+            uuid = backing_up.uuid_of(self.fleet, asked.name)
+        several = backing_up.at(self.fleet, target, asked.name, uuid)
+        if not asked.over and any(one.guest == asked.name for one in several):
+            uuid = None  # of several that had the name the operator says which
+        return ident.meant(several, asked.name, asked.backup, asked.disk, asked.damaged, uuid)
 
     @property
     def _what(self) -> str:
@@ -251,6 +273,10 @@ class Restore:
             "folder": found.target.folder, "mounted": found.target.mounted, "uuid": of.uuid,
             "backup": of.ident, "reader": reader.authority,
         }  # fmt: skip
+        if self.request.disk:
+            asked["disk"] = self.request.disk
+        if self.request.damaged:
+            asked["damaged"] = True
         stood = instant.Stood(found.target, str(of.uuid), of.ident, Stand(name, found.host))
         if self.request.instant:
             asked["stand"] = stood.stand.to_answer()
@@ -273,8 +299,11 @@ class Restore:
                 with contextlib.suppress(errors.VirtError):
                     hidden = {"reader": reader.authority}
                     self.fleet.one(found.machine, "virt.backup_hide", hidden)
+        return self._done(found, made)
+
+    def _done(self, found: _Planned, made: Made) -> Result:
+        name, of = self.request.made, found.backup
         comment = f"{self._what} was made on {found.host} from {of.ident}; {name} is off"
-        missing = {one: why for one, why in of.skipped.items() if not why.startswith(DRIVE)}
         if self.request.instant:
             comment = (
                 f"{name} runs on {found.host} from {of.ident}; its blocks come in meanwhile: "
@@ -285,15 +314,17 @@ class Restore:
                 f". What it had before is kept: virt.backup_confirm {name} deletes that, "
                 f"virt.backup_undo {name} brings it back"
             )
-        if missing and not self.request.disk:
-            comment += f". Not in the backup: {_words(missing)}"
-        comment = "; ".join((comment, *made.warnings))
-        self.report.step("done", comment, backup=of.ident, host=found.host)
         more: dict[str, Any] = {
             "host": found.host, "uuid": made.uuid, "target": found.target.name,
         }  # fmt: skip
-        if of.skipped:
+        if of.skipped and not self.request.disk:
+            comment += _without(of.skipped)
             more["skipped"] = of.skipped
+        if of.broken:
+            more["damaged"] = of.broken
+            comment += f". Damaged: {_words(of.broken)}" if self.request.damaged else ""
+        comment = "; ".join((comment, *made.warnings))
+        self.report.step("done", comment, backup=of.ident, host=found.host)
         return Result(name, comment, {"backup": of.ident}, more)
 
     def _identified(self, found: _Planned, wanted: dict[str, Any], shown: ShownBackup) -> Made:

@@ -23,10 +23,18 @@ def newest(
     """(its age in seconds, the newest good backup) of the guest of that UUID: one of its name may
     be of a guest that was there before. One of a time to come is not counted on."""
     found = [
-        (now_s - at_s, one)
+        (age_s, one)
         for one in backups
         if one.uuid == uuid and one.wrong is None
-        for at_s in [seconds(one.when)]
-        if at_s is not None and at_s <= now_s
+        for age_s in [_age(one, now_s)]
+        if age_s is not None and age_s >= 0
     ]
     return min(found, key=lambda one: one[0], default=None)
+
+
+def _age(one: ListedBackup, now_s: float) -> float | None:
+    """By the clock of the machine that has it, as that wrote its time; else by ours."""
+    if one.age_s is not None:
+        return one.age_s
+    at_s = seconds(one.when)
+    return None if at_s is None else now_s - at_s

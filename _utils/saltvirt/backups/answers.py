@@ -121,7 +121,8 @@ class BackupMade(Fact):
 @dataclass(frozen=True)
 class ListedBackup(Fact):
     """A backup in what `virt.backup_list` answers. wrong: why it is not good. skipped: what of the
-    guest is not in it, and why."""
+    guest is not in it, and why. broken: disk to what is wrong with it. age_s: by the clock of the
+    machine that has it."""
 
     ident: str
     when: str | None = None
@@ -133,6 +134,8 @@ class ListedBackup(Fact):
     stored_bytes: int = 0
     wrong: str | None = None
     skipped: dict[str, str] = seldom({})
+    broken: dict[str, str] = seldom({})
+    age_s: int | None = seldom(None)
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,8 @@ class ShownDisk(Fact):
 @dataclass(frozen=True)
 class ShownBackup(Fact):
     """What `virt.backup_show` answers. guest: whose it is. host: as in the certificate that the
-    machine of the target shows. authority: of that, in PEM; who reads trusts no other."""
+    machine of the target shows. authority: of that, in PEM; who reads trusts no other. damaged:
+    some of its blocks may not be readable."""
 
     ident: str
     guest: str
@@ -155,6 +159,7 @@ class ShownBackup(Fact):
     definition: str
     disks: tuple[ShownDisk, ...]
     authority: str
+    damaged: bool = seldom(False)
 
     @property
     def seeded(self) -> bool:

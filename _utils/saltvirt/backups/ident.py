@@ -8,7 +8,7 @@ by chance keeps a name from being given twice where the last backup was removed 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from saltvirt.errors import InvalidInput, NotFound, Refused
@@ -88,17 +88,55 @@ def refuse_unfit(new: str | None, over: bool, stop: bool, disk: str | None) -> N
         raise InvalidInput("stop=True is for over=True: nothing else stops a guest")
 
 
-def meant(listed: Iterable[ListedBackup], name: str, asked: object) -> ListedBackup:
+def meant(
+    listed: Iterable[ListedBackup],
+    name: str,
+    asked: object,
+    disk: str | None = None,
+    damaged: bool = False,
+    uuid: str | None = None,
+) -> ListedBackup:
     """The backup of one guest that a person means, and that is good.
 
-    listed: of all guests. name: of the guest, or its UUID. asked: as for ``find``. Raises as
-    ``find`` does, and Refused where it is not good.
+    listed: of all guests. name: of the guest, which it has, or had once, or its UUID. asked: as for
+    ``find``. disk: only that one is wanted, so only that has to be good. damaged: it need not be.
+    uuid: of the guest that has the name now; None: nobody asks. Raises as ``find`` does, and
+    Refused where it is not good.
     """
-    mine = {one.ident: one for one in listed if name in (one.guest, one.uuid)}
-    known = sorted({str(one.uuid) for one in mine.values()})
+    mine = _of_one(listed, name, uuid)
+    found = mine[find(mine, asked)]
+    wrong = found.wrong
+    if disk and found.guest is not None:
+        wrong = found.broken.get(disk)
+    if wrong and not (damaged and found.guest is not None):
+        raise Refused(f"the backup {found.ident} is not good: {wrong}{_instead(mine, disk, found)}")
+    return found
+
+
+def _of_one(listed: Iterable[ListedBackup], name: str, uuid: str | None) -> dict[str, ListedBackup]:
+    """The backups of the guest of that name, by their own."""
+    guests: dict[str, dict[str, ListedBackup]] = {}
+    for one in listed:
+        guests.setdefault(str(one.uuid), {})[one.ident] = one
+    if name in guests or uuid in guests:
+        return guests[name if name in guests else str(uuid)]
+    names = {
+        each: [one.guest for _, one in sorted(mine.items()) if one.guest is not None]
+        for each, mine in guests.items()
+    }
+    known = [each for each, called in names.items() if called[-1:] == [name]]
+    known = sorted(known or [each for each, called in names.items() if name in called])
     if len(known) > 1:
         raise InvalidInput(f"several guests were called {name}: give one of {', '.join(known)}")
-    found = mine[find(mine, asked)]
-    if found.wrong:
-        raise Refused(f"the backup {found.ident} is not good: {found.wrong}")
-    return found
+    return guests[known[0]] if known else {}
+
+
+def _instead(mine: Mapping[str, ListedBackup], disk: str | None, bad: ListedBackup) -> str:
+    good = [
+        one.ident for one in mine.values()
+        if one.guest is not None and not (one.broken.get(disk) if disk else one.wrong)
+    ]  # fmt: skip
+    text = f"; the newest good one is {max(good)}" if good else ""
+    if bad.guest is not None:
+        text += "; damaged=True restores what can be read of it"
+    return text

@@ -72,7 +72,12 @@ def judge(
     what stands on it, which may be good.
     """
     stays = _wanted(stock.good_records, retention)
-    for ident, why in _wanted(stock.records, retention).items():
+    # those that lack a file take no place of those that were only found broken
+    fit = [one for one in stock.records if _is_fit(stock, one)]
+    for ident, why in [
+        *_wanted(fit, retention).items(),
+        *_wanted(stock.records, retention).items(),
+    ]:
         stays.setdefault(ident, f"{why}, though it is not good: {stock.wrong(ident)}")
     if not retention.is_set:
         stays = dict.fromkeys(stock.backups, "retention is not set")
@@ -85,6 +90,10 @@ def judge(
         Verdict(one, one in stays, stays.get(one) or _why_not(stock, one))
         for one in sorted(stock.backups, reverse=True)
     ]
+
+
+def _is_fit(stock: Stock, one: Record) -> bool:
+    return all(stock.unfit(one.ident, disk.target) is None for disk in one.disks)
 
 
 def _wanted(records: list[Record], retention: Retention) -> dict[str, str]:

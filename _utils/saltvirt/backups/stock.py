@@ -123,6 +123,14 @@ class Stock:
                 return f"{disk.target}: {found}"
         return None
 
+    def broken(self, ident: str) -> dict[str, str]:
+        """Disk to what is wrong with it, of those that are not good."""
+        told = self.backups[ident].record
+        found = (
+            {one.target: self.wrong_disk(ident, one.target) for one in told.disks} if told else {}
+        )
+        return {disk: why for disk, why in found.items() if why}
+
     @property
     def good_records(self) -> list[Record]:
         """Those that are, the oldest first."""

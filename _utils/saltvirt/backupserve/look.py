@@ -19,6 +19,7 @@ from saltvirt.xml.domain import Domain
 _SOURCES = ("file", "block", "volume")
 # a QEMU that is busy answers in less; to one that stands still libvirt would wait for ever
 _ANSWERS_S = 30
+_SECTOR = 512
 
 
 def look(conn: libvirt.virConnect, name: str) -> GuestLook:
@@ -34,7 +35,11 @@ def look(conn: libvirt.virConnect, name: str) -> GuestLook:
         if why:
             skipped[str(disk.target)] = why
         else:
-            disks.append(_disk(conn, dom, disk))
+            looked = _disk(conn, dom, disk)
+            if looked.size_bytes:
+                disks.append(looked)
+            else:
+                skipped[str(disk.target)] = "it has a size of 0"
     recorded = _recording(ours, disks) if active else _on_disk(conn, document)
     found = [_with(disk, recorded.get(disk.target, {})) for disk in disks]
     known = tuple(sorted(there))
@@ -74,6 +79,8 @@ def _disk(conn: libvirt.virConnect, dom: libvirt.virDomain, disk: Disk) -> Looke
             f"stopped, or does its storage hang? `virsh domcontrol {dom.name()}` there says for "
             "how long"
         ) from None
+    # QEMU shows whole sectors
+    size = -(-size // _SECTOR) * _SECTOR
     return LookedDisk(target, size, disk.source.place() or "", disk.driver_type or "raw")
 
 

@@ -204,5 +204,7 @@ class Restore(GuestBuilder):
     def _argv(self, target: str, path: str) -> list[str]:
         credentials = daemon.credentials(self.certificates)
         source = daemon.nbd(self.shown.host, self.shown.port, target)
-        return ["qemu-img", "convert", "--object", json.dumps(credentials), "-O", FORMAT,
+        # of a damaged one what cannot be read becomes zeros
+        how = ["--salvage"] if self.shown.damaged else []
+        return ["qemu-img", "convert", *how, "--object", json.dumps(credentials), "-O", FORMAT,
                 f"json:{json.dumps(source)}", path]  # fmt: skip

@@ -1,5 +1,7 @@
 """``virt.backup_due``: which guests are backed up, and which have a backup already."""
 
+import dataclasses
+
 import pytest
 
 pytest.importorskip("salt")
@@ -33,7 +35,7 @@ class Cloud:
         new = facts.Guest("new", "uuid-new", creating=True)
         return [facts.Host("hv1", 8, 2**24, guests=(*there, new))], self.silent
 
-    def at(self, _fleet, target):
+    def at(self, _fleet, target, *_asked):
         found = self.listed.get(target.name, [])
         if isinstance(found, Exception):
             raise found
@@ -236,3 +238,23 @@ def test_a_guest_that_says_it_itself(cloud, said):
     said["web1"] = "to=attic"
     [failed] = [one for one in found.check().parts if not one.complete]
     assert (failed.about, failed.comment) == ("web1", "attic is silent")
+
+
+def test_a_target_whose_clock_is_ahead_has_backups_all_the_same(cloud):
+    """It tells how old each is by the clock that wrote its time."""
+    ahead = dataclasses.replace(backup("2025-12-01T00:00:00Z"), age_s=7200)
+    cloud.guests, cloud.listed = ["web1"], {"vault": [ahead]}
+    [well] = cloud.due().check().parts
+    assert well.nothing and "2.0 hours old" in well.comment
+    cloud.listed = {"vault": [dataclasses.replace(ahead, age_s=-9)]}
+    [due_] = cloud.due().check().parts
+    assert "is of a time to come: look at the clock there: it would be" in due_.comment
+
+
+def test_a_newest_backup_that_is_not_good_is_told_of(cloud):
+    bad = ListedBackup("000002-x", guest=None, uuid="uuid-web1", wrong="record.json is no JSON")
+    cloud.guests, cloud.listed = ["web1"], {"vault": [backup("2025-11-23T15:00:00Z"), bad]}
+    [well] = cloud.due().check().parts
+    assert well.comment.endswith(
+        "; the newest at vault, 000002-x, is not good: record.json is no JSON"
+    )
