@@ -91,7 +91,8 @@ def backup(
             raise errors.OperationFailed(f"{exc.text}; {why}") from exc
         raise
     # those of other folders and targets stay
-    needed = {*look["checkpoints"]} - {*plan["needed"]} | {*made["checkpoints"]}
+    over = {*plan["needed"], *plan.get("superseded", ())}
+    needed = {*look["checkpoints"]} - over | {*made["checkpoints"]}
     _, left = _backup_ended(*mine, good=True, needed=sorted(needed), **kwargs)
     disks = {one["target"]: one["parent"] or one["reason"] for one in serving["disks"]}
     return {

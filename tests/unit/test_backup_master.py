@@ -14,6 +14,7 @@ from saltvirt.backupmaster import restore as restoring
 from saltvirt.backupmaster.restore import Restore, RestoreRequest
 from saltvirt.backups import chains
 from saltvirt.backups.answers import (
+    BackupMade,
     BackupPlan,
     BackupReader,
     GuestLook,
@@ -83,15 +84,25 @@ class Cloud:
         return Report(self, "web1", "x")
 
 
-def plan(*needed):
-    return BackupPlan(IDENT, (PlannedDisk("vda", reason="first"),), needed)
+def plan(*needed, superseded=()):
+    disks = (PlannedDisk("vda", reason="first"),)
+    return BackupPlan(IDENT, disks, needed, superseded=superseded)
 
 
-def needed(cloud):
+def needed(cloud, look=LOOK, mine=None):
     made = backup.Backup(cloud, "web1", "vault", cloud.report())
-    found = backup._Planned("hv1", "b1", LOOK, plan())
+    found = backup._Planned("hv1", "b1", look, mine or plan())
     others = [one for one in made._policy().targets.values() if one.name != "vault"]
-    return made, found, made._needed(cloud, others, found)
+    return made, found, made._asked_elsewhere(cloud, others, found)
+
+
+def stay(cloud, made, found, others):
+    """(the checkpoints that stay, what is left)."""
+    mine = chains.checkpoint(IDENT)
+    left = made._settled(found, BackupMade(IDENT, 0, 0, (mine,)), others)
+    [told] = [told for _, fun, told in cloud.asked if fun == "virt.backup_end"]
+    assert told["good"] is True and mine in told["needed"]
+    return {*told["needed"]} - {mine}, left
 
 
 def test_a_target_that_is_not_mounted_may_still_need_each_checkpoint(tmp_path):
@@ -104,17 +115,43 @@ def test_a_target_that_is_not_mounted_may_still_need_each_checkpoint(tmp_path):
 
     cloud = Cloud(tmp_path, backup_plan=says, backup_end={"why": None, "left": []})
     made, found, kept = needed(cloud)
-    assert kept is None
-    made._settled(found, kept)
-    [(host, _, told)] = [one for one in cloud.asked if one[1] == "virt.backup_end"]
-    assert host == "hv1" and told["good"] is True
-    assert {*told["needed"]} == {"c1", "c2", chains.checkpoint(IDENT)}
+    assert kept.silent == ("far",)
+    assert stay(cloud, made, found, kept) == (
+        {"c1", "c2"}, ("the checkpoints of the backups at far stay: it does not answer",)
+    )  # fmt: skip
 
 
 def test_what_the_other_targets_need_is_asked_of_their_machines(tmp_path):
-    cloud = Cloud(tmp_path, backup_plan=lambda host, _: plan(f"of {host}"))
-    assert needed(cloud)[2] == ["of b2", "of hv1"]
+    cloud = Cloud(tmp_path, backup_plan=lambda host, _: plan(f"of {host}", superseded=(host,)))
+    others = needed(cloud)[2]
+    assert (others.needed, others.superseded) == ({"of b2", "of hv1"}, {"b2", "hv1"})
     assert {host: told["mounted"] for host, _, told in cloud.asked} == {"b2": True, "hv1": False}
+
+
+def checkpoints(*days):
+    return [f"salt-virt.000001-202611{day:02d}T000000Z-00000000" for day in days]
+
+
+def test_only_what_a_target_of_ours_has_made_goes(tmp_path, monkeypatch):
+    """Another master's, those of a folder of the host, and a user's stay."""
+    own, old, theirs, others, users = *checkpoints(20, 19, 18, 17), "a-users"
+    look = GuestLook("u", True, (), (own, old, theirs, others, users), {}, "web1")
+    now = "2026-11-26T00:00:00Z"
+    monkeypatch.setattr(backup.record, "written_at", lambda _seconds: now)
+    cloud = Cloud(tmp_path, backup_plan=lambda *_: plan(theirs, superseded=(old,)),
+                  backup_end={"why": None, "left": []})  # fmt: skip
+    found = needed(cloud, look, plan(own))
+    assert stay(cloud, *found)[0] == {theirs, others, users}
+
+
+@pytest.mark.parametrize("is_silent", [False, True])
+def test_one_that_nobody_knows_goes_after_a_month(tmp_path, monkeypatch, is_silent):
+    lost, user = checkpoints(1)[0], "a-users"
+    look = GuestLook("u", True, (), (lost, user), {}, "web1")
+    monkeypatch.setattr(backup.record, "written_at", lambda _seconds: "2026-12-02T00:00:00Z")
+    says = errors.ConnectionFailed("silent") if is_silent else plan()
+    cloud = Cloud(tmp_path, backup_plan=says, backup_end={"why": None, "left": []})
+    assert stay(cloud, *needed(cloud, look))[0] == ({lost, user} if is_silent else {user})
 
 
 def test_other_targets_are_asked_by_a_fleet_of_its_own_in_the_other_thread(tmp_path, monkeypatch):
@@ -129,10 +166,10 @@ def test_other_targets_are_asked_by_a_fleet_of_its_own_in_the_other_thread(tmp_p
     monkeypatch.setattr(backup, "Fleet", own)
     made = backup.Backup(cloud, "web1", "vault", cloud.report())
     target, found = made._policy().targets["vault"], backup._Planned("hv1", "b1", LOOK, plan())
-    assert made._needed_elsewhere(target, found) == ["c1", "c1"]
+    assert made._elsewhere(target, found).needed == {"c1"}
     assert opened == [(cloud.opts, cloud)] and cloud.asked == []
     cloud.opts["virt"]["backup"]["targets"] = {"vault": TARGETS["vault"]}
-    assert made._needed_elsewhere(target, found) == [] and len(opened) == 1
+    assert made._elsewhere(target, found) == backup._Elsewhere() and len(opened) == 1
 
 
 def test_who_has_waited_looks_again(tmp_path):
@@ -158,7 +195,7 @@ def test_what_could_not_be_ended_is_said_and_the_backup_is_good(tmp_path):
     made = backup.Backup(cloud, "web1", None, cloud.report())
     found = backup._Planned("hv1", "b1", LOOK, plan())
     assert made._ended(found, False, ()) == "hv1: libvirt does not end it"
-    assert made._settled(found, ()) == (
+    assert made._settled(found, BackupMade(IDENT, 0, 0), backup._Elsewhere()) == (
         "what hv1 showed may be left there: virt.backup_end ends it",
     )
 

@@ -70,14 +70,10 @@ def planned(
     )
     following = ident.following(stock.backups, now(), secrets.token_hex(4))
     known = [one.record for one in stock if one.record]
-    whose = (known[-1].guest, known[-1].host) if known else ()
-    return BackupPlan(following, plans, tuple(sorted(needed(stock))), *whose)
-
-
-def needed(stock: Stock) -> set[str]:
-    """The checkpoints from which the next increments begin."""
-    last = stock.last.record if stock.last else None
-    return {disk.checkpoint for disk in last.disks if disk.checkpoint} if last else set()
+    guest, host_then = (known[-1].guest, known[-1].host) if known else (None, None)
+    over = tuple(sorted(chains.superseded(look.checkpoints, stock)))
+    needed = tuple(sorted(chains.needed(stock)))
+    return BackupPlan(following, plans, needed, guest, host_then, superseded=over)
 
 
 def now() -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from saltvirt import errors, names, settings, units
 from saltvirt.backupmaster import keep
-from saltvirt.backups import chains, pages, policy
+from saltvirt.backups import chains, pages, policy, record
 from saltvirt.backups.answers import (
     BackupMade,
     BackupPlan,
@@ -42,6 +43,16 @@ class _Planned:
             for one in self.plan.disks
         }
         return {**found, **{disk: f"not: {why}" for disk, why in self.look.skipped.items()}}
+
+
+@dataclass(frozen=True)
+class _Elsewhere:
+    """Of other targets. needed: the checkpoints from which the next increments there begin.
+    superseded: those of their backups from which none does. silent: the targets that do not say."""
+
+    needed: frozenset[str] = frozenset()
+    superseded: frozenset[str] = frozenset()
+    silent: tuple[str, ...] = ()
 
 
 class Backup:
@@ -147,7 +158,7 @@ class Backup:
             "begin", f"{self.name}: backing it up from {found.host} to {target.name}", backup=ident
         )
         with ThreadPoolExecutor(1) as pool:
-            others = pool.submit(self._needed_elsewhere, target, found)
+            others = pool.submit(self._elsewhere, target, found)
             try:
                 serving, made = self._read(target, found)
                 kept = others.result()
@@ -156,8 +167,7 @@ class Backup:
                 if why and isinstance(exc, errors.VirtError) and why not in exc.text:
                     raise errors.OperationFailed(f"{exc.text}; on {found.host}: {why}") from exc
                 raise
-        needed = None if kept is None else (*kept, *made.checkpoints)
-        left = self._settled(found, needed)
+        left = self._settled(found, made, kept)
         return self._done(target, found, serving, made, left)
 
     def _read(self, target: TargetPolicy, found: _Planned) -> tuple[Serving, BackupMade]:
@@ -188,32 +198,39 @@ class Backup:
         if event.get("percent") is not None:
             self.report.progress(event["percent"], f"{self.name}: {event['percent']} % is read")
 
-    def _needed_elsewhere(self, target: TargetPolicy, found: _Planned) -> list[str] | None:
-        """The checkpoints from which the next increments at other targets begin; None when one of
-        them cannot say. In a thread of its own."""
+    def _elsewhere(self, target: TargetPolicy, found: _Planned) -> _Elsewhere:
+        """What the other targets say of the guest's checkpoints. In a thread of its own."""
         others = [one for one in self._policy().targets.values() if one.name != target.name]
         if not others:
-            return []
+            return _Elsewhere()
         with Fleet(self.fleet.opts, like=self.fleet) as fleet:
-            return self._needed(fleet, others, found)
+            return self._asked_elsewhere(fleet, others, found)
 
-    def _needed(
+    def _asked_elsewhere(
         self, fleet: Fleet, others: list[TargetPolicy], found: _Planned
-    ) -> list[str] | None:
+    ) -> _Elsewhere:
         about = {"host": found.host, "look": found.look.to_answer()}
-        asked: dict[str, list[dict[str, Any]]] = {}
-        kept: list[str] = []
-        try:
-            for other in others:
-                # below the mount point of one that is missing is a target that needs nothing
-                call = {"folder": other.folder, "mounted": other.mounted, **about}
-                asked.setdefault(other.machine(found.host), []).append(call)
-            for machine, calls in asked.items():  # one job for all targets that it has
-                for said in fleet.each(machine, "virt.backup_plan", calls):
-                    kept += BackupPlan.from_answer(said.get(), machine).needed
-        except errors.VirtError:
-            return None
-        return kept
+        machines: dict[str, list[TargetPolicy]] = {}
+        for other in others:
+            machines.setdefault(other.machine(found.host), []).append(other)
+        needed, superseded, silent = set(), set(), []
+        for machine, targets in machines.items():  # one job for all targets that it has
+            # below the mount point of one that is missing is a target that needs nothing
+            calls = [{"folder": one.folder, "mounted": one.mounted, **about} for one in targets]
+            try:
+                answers = fleet.each(machine, "virt.backup_plan", calls)
+            except errors.VirtError:
+                silent += [one.name for one in targets]
+                continue
+            for other, said in zip(targets, answers, strict=True):
+                try:
+                    plan = BackupPlan.from_answer(said.get(), machine)
+                except errors.VirtError:
+                    silent.append(other.name)
+                else:
+                    needed |= {*plan.needed}
+                    superseded |= {*plan.superseded}
+        return _Elsewhere(frozenset(needed), frozenset(superseded), tuple(silent))
 
     def _ended(self, found: _Planned, good: bool, needed: tuple[str, ...]) -> str | None:
         """Has the host end it; why it had ended by itself before, or could not."""
@@ -224,15 +241,24 @@ class Backup:
         except errors.VirtError as exc:
             return exc.text
 
-    def _settled(self, found: _Planned, needed: tuple[str, ...] | None) -> tuple[str, ...]:
-        """What is left on the host after a backup that is good."""
-        if needed is None:  # nobody can say which checkpoints may go
-            needed = (*found.look.checkpoints, chains.checkpoint(found.plan.ident))
+    def _settled(self, found: _Planned, made: BackupMade, others: _Elsewhere) -> tuple[str, ...]:
+        """What is left on the host after a backup that is good. Only checkpoints go that a target
+        here has made: others are those of another master, or of a target that is silent."""
+        mine = {chains.checkpoint(found.plan.ident), *made.checkpoints}
+        known = {*found.plan.needed, *found.plan.superseded, *others.superseded} - others.needed
+        unknown = {*found.look.checkpoints} - known - others.needed
+        now = record.written_at(time.time())
+        gone = known | (set() if others.silent else chains.abandoned(unknown, now))
+        needed = sorted({*found.look.checkpoints} - gone | mine)
         asked = {"name": self.name, "ident": found.plan.ident, "good": True, "needed": needed}
+        left = tuple(
+            f"the checkpoints of the backups at {one} stay: it does not answer"
+            for one in others.silent
+        )
         with contextlib.suppress(errors.VirtError):
             said = self.fleet.one(found.host, "virt.backup_end", asked, long=True)
-            return ServingEnded.from_answer(said, found.host).left
-        return (f"what {found.host} showed may be left there: virt.backup_end ends it",)
+            return (*left, *ServingEnded.from_answer(said, found.host).left)
+        return (*left, f"what {found.host} showed may be left there: virt.backup_end ends it")
 
     def _done(
         self,

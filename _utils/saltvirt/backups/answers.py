@@ -47,7 +47,8 @@ class PlannedDisk(Fact):
 @dataclass(frozen=True)
 class BackupPlan(Fact):
     """What `virt.backup_plan` answers. ident: of the next backup there. needed: the checkpoints
-    from which next increments at this target begin. guest, host: of the last backup of that UUID
+    from which next increments at this target begin. superseded: those of the guest that backups
+    here made, and from which none begins. guest, host: of the last backup of that UUID
     there. reader: what `virt.backup_reader` with ``once`` would say, where it was asked for."""
 
     ident: str
@@ -56,6 +57,7 @@ class BackupPlan(Fact):
     guest: str | None = None
     host: str | None = None
     reader: str | None = None
+    superseded: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from saltvirt import names
+from saltvirt.backups import ident, record
 from saltvirt.backups.record import QCOW2, BackupDisk
 from saltvirt.backups.stock import Stock
 
@@ -18,6 +19,8 @@ GOOD, INCONSISTENT, DISABLED = "good", "inconsistent", "disabled"
 # as many files are opened to read the last of a chain
 CHAIN = 30
 PREFIX = names.CHECKPOINT
+# a checkpoint of ours that no target knows may be another master's for so long
+ABANDONED_DAYS = 30
 # why a CD or floppy drive is in no backup
 DRIVE = "a drive for "
 
@@ -104,19 +107,31 @@ def checkpoint(ident: str) -> str:
     return f"{PREFIX}{ident}"
 
 
-def unneeded(checkpoints: Iterable[str], lasts: Iterable[Stock]) -> list[str]:
-    """Of a guest's checkpoints those of ours that no next increment at any target begins from.
+def needed(stock: Stock) -> set[str]:
+    """The checkpoints from which the next increments at this target begin."""
+    last = stock.last.record if stock.last else None
+    return {disk.checkpoint for disk in last.disks if disk.checkpoint} if last else set()
 
-    lasts: what each of the guest's targets has. A target that cannot be asked makes the answer
-    wrong: then none may be removed.
+
+def superseded(checkpoints: Iterable[str], stock: Stock) -> set[str]:
+    """Of a guest's checkpoints those that backups at this target made, and from which none goes on.
+    Others may be another master's, or of a target that nobody asks: they are not for us to remove.
     """
-    needed = {
-        disk.checkpoint
-        for stock in lasts
-        if stock.last and stock.last.record
-        for disk in stock.last.record.disks
-    }
-    return [one for one in checkpoints if one.startswith(PREFIX) and one not in needed]
+    made = {disk.checkpoint for record in stock.records for disk in record.disks}
+    return {*checkpoints} & {one for one in made if one} - needed(stock)
+
+
+def abandoned(checkpoints: Iterable[str], today: str) -> set[str]:
+    """Of the checkpoints that no target knows those of ours that are so old that nobody goes on
+    from them. today: as a record has it."""
+    now = record.moment(today)
+    found = {one: ident.moment(one.removeprefix(PREFIX)) for one in checkpoints if is_ours(one)}
+    return {one for one, at in found.items() if at and (now - at).days >= ABANDONED_DAYS}
+
+
+def is_ours(checkpoint: str) -> bool:
+    """Whether a backup made it."""
+    return checkpoint.startswith(PREFIX)
 
 
 def _disk(

@@ -7,6 +7,7 @@ by chance keeps a name from being given twice where the last backup was removed 
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -26,6 +27,15 @@ LATEST = "latest"
 def is_ident(text: object) -> bool:
     """Is it the name of a backup?"""
     return isinstance(text, str) and _IDENT.fullmatch(text) is not None
+
+
+def moment(ident: str) -> datetime.datetime | None:
+    """The time in its name; None where it is no name of a backup, or that no time."""
+    try:
+        found = datetime.datetime.strptime(ident[7:23], "%Y%m%dT%H%M%SZ")
+    except ValueError:
+        return None
+    return found.replace(tzinfo=datetime.timezone.utc) if is_ident(ident) else None
 
 
 def number(ident: str) -> int:

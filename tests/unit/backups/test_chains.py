@@ -196,14 +196,22 @@ def test_increments_are_a_targets_own():
     guest = seen(disk(bitmaps=dict.fromkeys(marks, GOOD)), checkpoints=marks)
     assert chains.plan(guest, here)[0].since == marks[0]
     assert chains.plan(guest, there)[0].since == marks[1]
-    assert chains.unneeded([*marks, "salt-virt.old", "a-users"], [here, there]) == ["salt-virt.old"]
+    assert (chains.needed(here), chains.needed(there)) == ({marks[0]}, {marks[1]})
 
 
-def test_a_checkpoint_stays_while_any_target_goes_on_from_it():
-    assert chains.unneeded([LAST], [made.stock(*TWO)]) == []
-    assert chains.unneeded([LAST], [made.stock()]) == [LAST]
+def test_a_checkpoint_goes_when_its_own_target_does_not_go_on_from_it():
+    first = chains.checkpoint(made.ident(1))
+    theirs = [first, LAST, "salt-virt.another", "a-users"]
+    assert chains.superseded(theirs, made.stock(*TWO)) == {first}
+    assert chains.superseded([LAST], made.stock()) == set(), "it may be another master's"
     unreadable = made.stock(*TWO, Backup(made.ident(3), trouble="it is no JSON"))
-    assert chains.unneeded([LAST], [unreadable]) == [LAST], "the next one there is whole"
+    assert chains.superseded([LAST], unreadable) == {LAST}, "the next one there is whole"
+
+
+def test_a_checkpoint_that_no_target_knows_is_abandoned_after_a_month():
+    told = [chains.checkpoint(made.ident(1)), "salt-virt.x", "a-users"]
+    assert chains.abandoned(told, "2026-12-23T15:52:19Z") == set()
+    assert chains.abandoned(told, "2026-12-23T15:52:20Z") == {told[0]}
 
 
 BITMAPS = st.dictionaries(
