@@ -208,6 +208,28 @@ def backup_end(name, ident, good=False, needed=(), **kwargs):
         return api.end(conn, names.there(name), told).to_answer()
 
 
+def backup_sweep(**kwargs):
+    """
+    End what processes that died have begun for backups of guests of this host, also of guests that
+    are on another host by now: the room for what they overwrote is free again. Each
+    ``virt.backup_begin`` here does it, and so does ``salt-run virt.backup_due`` on all hosts.
+
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: a list: the guests of which something was left
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' virt.backup_sweep
+    """
+    from saltvirt.backupserve import api  # noqa: PLC0415 - needs the binding
+
+    with _connect(kwargs) as conn:
+        return api.sweep(conn)
+
+
 def backup_plan(
     folder, host, look, whole=False, chain=chains.CHAIN, mounted=False, key=None, reader=False
 ):  # fmt: skip

@@ -305,3 +305,60 @@ def test_of_one_that_is_off_the_file_records_from_now_on_where_the_backup_is_goo
     kept = [CHECKPOINT] if good else []
     assert names(off) == kept and [*bitmaps.of(f"{folder}/web1.qcow2")] == kept
     nothing_is_left(folder, conn)
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_guest_that_a_full_host_has_paused_runs_on_when_the_backup_has_ended(
+    asked, runs, conn, folder, monkeypatch, before
+):
+    """Unless it was paused before the backup: that was another error."""
+    now = [before]
+    monkeypatch.setattr(running, "is_paused_by_io", lambda _dom: now[0])
+    with serving(asked) as served:
+        now[0] = True
+        runs.suspend()
+        monkeypatch.setattr(keeper, "ROOM_BYTES", 2**60)
+        assert served.ends()
+    assert (runs.state()[0] == libvirt.VIR_DOMAIN_PAUSED) is before
+    nothing_is_left(folder, conn)
+
+
+def test_room_is_looked_at_also_while_libvirt_does_not_answer(served, monkeypatch):
+    def silent(_self):
+        raise errors.ConnectionFailed("libvirt is being restarted")
+
+    monkeypatch.setattr(keeper.Keeper, "_why_not_served", silent)
+    assert served.keeper.why_over() is None
+    monkeypatch.setattr(keeper, "ROOM_BYTES", 2**60)
+    assert "what the guest overwrites" in served.keeper.why_over()
+
+
+def test_how_fast_it_fills_says_how_much_room_is_needed(tmp_path, monkeypatch):
+    free = [1000 * MIB]
+    monkeypatch.setattr(
+        keeper.os, "statvfs", lambda _path: SimpleNamespace(f_bavail=free[0], f_frsize=1)
+    )
+    scratch = keeper.Scratch(str(tmp_path / "not yet"))
+    scratch.check()
+    free[0] -= 10 * MIB
+    scratch.check()
+    free[0] -= 100 * MIB  # at this rate it is full before it is looked again
+    with pytest.raises(errors.OperationFailed, match=r"has less than 1\.03 GiB free"):
+        scratch.check()
+
+
+def test_what_a_dead_one_left_of_any_guest_is_ended_by_the_next_of_another(
+    runs, asked, conn, folder, monkeypatch
+):
+    """Of a guest that is on another host by now nobody would ask for a backup here."""
+    with Journal("web1").held() as journal:
+        dead = keeper.Keeper(asked, journal)
+        dead.begin()
+        dead._relay.end()
+        assert api.sweep(conn) == [], "it is at work"
+    runs.destroy()
+    runs.undefineFlags(libvirt.VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA)
+    assert os.path.isdir(f"{folder}/images/_backup/web1")
+    assert api.sweep(conn) == ["web1"]
+    nothing_is_left(folder, conn)
+    assert api.sweep(conn) == []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fnmatch
 import math
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,13 +16,15 @@ from saltvirt.backups import age, policy, wish
 from saltvirt.backups.answers import ListedBackup
 from saltvirt.creation import Phase
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import inventory
+from saltvirt.operations import inventory, lock
 from saltvirt.operations.operation import Checked, Result, Several
 from saltvirt.operations.report import Lines, OneByOne, Report
 from saltvirt.placement import facts
 
 _MOST_AT_ONCE = 100
 _HOUR_S = 3600
+# how a guest's lock is held
+BACKUP = "virt.backup"
 
 
 @dataclass(frozen=True)
@@ -79,10 +83,39 @@ class _Asked:
 
 @dataclass(frozen=True)
 class _IsDue:
-    """why: it is. to: the target."""
+    """why: it is. to: the target. host: of the guest."""
 
     why: str
     to: str | None
+    host: str
+
+
+class _Turns:
+    """Who is next: of each host so many at a time as it may have, so that nobody waits for a place
+    at one while another host has some. guests: to their hosts."""
+
+    def __init__(self, guests: Mapping[str, str], per_host: int) -> None:
+        self._hosts, self._waiting, self._per_host = dict(guests), list(guests), per_host
+        self._busy: Counter[str] = Counter()
+        self._changed = threading.Condition()
+
+    def take(self) -> str | None:
+        """A guest; None where none is left."""
+        with self._changed:
+            while self._waiting:
+                for name in self._waiting:
+                    if self._busy[self._hosts[name]] < self._per_host:
+                        self._waiting.remove(name)
+                        self._busy[self._hosts[name]] += 1
+                        return name
+                self._changed.wait()
+            return None
+
+    def done(self, name: str) -> None:
+        """Its host has a place again."""
+        with self._changed:
+            self._busy[self._hosts[name]] -= 1
+            self._changed.notify_all()
 
 
 class Due:
@@ -113,10 +146,25 @@ class Due:
         """Raises NotFound, InvalidInput, ConnectionFailed; what becomes of one guest hinders no
         other."""
         due, young, silent = self._looked()
+        # what backups that died have left takes the room of those that come
+        for _ in self.fleet.ask(self.fleet.hosts(), "virt.backup_sweep"):
+            pass
+        known = policy.read(settings.of_master(self.fleet.opts))
+        turns = _Turns({name: one.host for name, one in due.items()}, known.at_once_per_host)
+        made: dict[str, Result] = {}
+
+        def work() -> None:
+            while (name := turns.take()) is not None:
+                try:
+                    made[name] = self._made(name, due[name].to)
+                finally:
+                    turns.done(name)
+
         with ThreadPoolExecutor(max_workers=self.asked.at_once) as pool:
-            made = tuple(pool.map(self._made, due, (one.to for one in due.values())))
+            for one in [pool.submit(work) for _ in range(self.asked.at_once)]:
+                one.result()
         well = [Result(name, why) for name, why in young.items()]
-        return Several((*made, *well, *silent))
+        return Several((*(made[name] for name in due), *well, *silent))
 
     def _made(self, name: str, to: str | None) -> Result:
         try:
@@ -136,6 +184,7 @@ class Due:
         due: dict[str, _IsDue] = {}
         young: dict[str, str] = {}
         now_s = self.clock()
+        places = {one.name: host.name for host in hosts for one in host.guests}
         there = [one for host in hosts for one in host.guests if one.phase is Phase.COMPLETE]
         failed: list[Result] = []
         for guest in sorted(there, key=lambda one: one.name):
@@ -151,10 +200,13 @@ class Due:
                 continue
             at = {name: listed[name]} if asked.to else listed
             age_s, why = _last(at, guest, now_s)
+            at_work = lock.at_work(self.fleet.opts, guest.name) or ""
             if age_s < asked.age_s:
                 young[guest.name] = why
+            elif at_work.startswith(BACKUP):  # an earlier run of the schedule, for a big one
+                young[guest.name] = f"{why}: {at_work}, is under way"
             else:
-                due[guest.name] = _IsDue(why, asked.to)
+                due[guest.name] = _IsDue(why, asked.to, places[guest.name])
         silent = tuple(
             Result(host, f"what guests {host} has is not known: {why}", complete=False)
             for host, why in sorted(unreachable.items())

@@ -32,6 +32,7 @@ def begin(library: str, conn: libvirt.virConnect, asked: ServeRequest) -> Servin
         left = _spoken(asked.guest, EndRequest(request.ANOTHER, False))
         if "error" in left:
             raise errors.OperationFailed(left["error"])
+    sweep(conn)
     path = program.kept(library, keeper.MODULE, locks.private(request.RUN))
     with tempfile.TemporaryFile() as log:
         return _begun(conn, asked, path, log)
@@ -99,6 +100,18 @@ def clean(conn: libvirt.virConnect, guest: str) -> str | None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
         return begun.ident if begun else None
+
+
+def sweep(conn: libvirt.virConnect) -> list[str]:
+    """Ends what processes that died have begun for any guest: one that is on another host by now,
+    too, so that what it overwrote lies here no longer. The guests of which something was left.
+    What is at work is left alone."""
+    found = []
+    for begun in request.begun_here():
+        with contextlib.suppress(errors.VirtError):
+            if clean(conn, begun.guest):
+                found.append(begun.guest)
+    return found
 
 
 def _spoken(guest: str, told: EndRequest) -> dict[str, Any]:

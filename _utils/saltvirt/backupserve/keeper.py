@@ -38,6 +38,8 @@ LEFT_S = 20
 ROOM_BYTES = 256 * 1024**2
 # who has something to say says it at once: nothing is looked after meanwhile
 _LOOK_S, _SAYS_S = 2, 10
+# it is looked so often how much room there is; and so many looks ahead there has to be some
+_ROOM_S, _AHEAD = 0.25, 8
 # libvirt that is being restarted has so long to come back before what was begun is left to others
 _BACK_S = 60
 _MOST_BYTES = 1024**2
@@ -54,6 +56,8 @@ class Keeper:
         self._begun: Begun | None = None
         self._relay: relay.Relay | None = None
         self._last_s = time.monotonic()
+        self._scratch = Scratch(asked.scratch)
+        self._looked_s = 0.0
         self.signalled = False
 
     @contextlib.contextmanager
@@ -76,10 +80,11 @@ class Keeper:
             recover(conn, self._journal)
             dom = lookup.lookup(conn, self._asked.guest)
             creation.require_complete(dom, "back up")
-            _room(self._asked.scratch)
+            self._scratch.check()
             self._begun = Begun(
                 self._asked.guest, dom.UUIDString(), self._asked.ident,
                 running.scratch(self._asked), bool(dom.isActive()),
+                paused=running.is_paused_by_io(dom),
             )  # fmt: skip
             self._journal.write(self._begun)
             try:
@@ -115,6 +120,8 @@ class Keeper:
         if self.signalled:
             return "it was ended by a signal"
         try:
+            if not self.is_off:  # whether libvirt answers or not
+                self._scratch.check()
             why = self._why_not_served()
         except errors.ConnectionFailed:
             why = None  # libvirt is being restarted; the guest's QEMU serves on
@@ -134,14 +141,13 @@ class Keeper:
         if self._server:
             lives = self._server.lives
             return None if lives else f"the disks are shown no more: {self._server.words()}"
+        if time.monotonic() - self._looked_s < _LOOK_S:
+            return None
+        self._looked_s = time.monotonic()
         with self._libvirt() as conn:
             dom = lookup.find(conn, self._asked.guest)
             if dom is None or not self._begun or not running.is_served(dom, self._begun):
                 return "the guest was stopped, or libvirt ended its backup"
-        try:
-            _room(self._asked.scratch)
-        except errors.OperationFailed as exc:
-            return exc.text
         return None
 
     def end(self) -> None:
@@ -194,20 +200,37 @@ def recover(conn: libvirt.virConnect, journal: Journal) -> None:
             running.thaw(dom)
         if begun.active:
             running.end(dom, begun)
+            # a write for whose old block there was no room has paused it
+            if not begun.paused and running.is_paused_by_io(dom):
+                with contextlib.suppress(libvirt.libvirtError):
+                    dom.resume()
     shutil.rmtree(begun.scratch, ignore_errors=True)
     journal.write(None)
 
 
-def _room(folder: str) -> None:
-    """Where there is none, QEMU would fail a write of the guest's. Raises OperationFailed."""
-    while not os.path.isdir(folder):
-        folder = os.path.dirname(folder)
-    found = os.statvfs(folder)
-    if found.f_bavail * found.f_frsize < ROOM_BYTES:
-        raise errors.OperationFailed(
-            f"{folder} has less than {units.human_bytes(ROOM_BYTES)} free: what the guest "
-            "overwrites during a backup is kept there"
-        )
+class Scratch:
+    """The place of what the guest overwrites during a backup. Where it is full, QEMU fails a write
+    of the guest's."""
+
+    def __init__(self, folder: str) -> None:
+        while not os.path.isdir(folder):
+            folder = os.path.dirname(folder)
+        self._folder = folder
+        self._free: int | None = None
+
+    def check(self) -> None:
+        """Raises OperationFailed where there is too little room until the next looks, as fast as it
+        has filled since the last one."""
+        found = os.statvfs(self._folder)
+        free = found.f_bavail * found.f_frsize
+        filled = max(0, (free if self._free is None else self._free) - free)
+        self._free = free
+        needed = ROOM_BYTES + _AHEAD * filled
+        if free < needed:
+            raise errors.OperationFailed(
+                f"{self._folder} has less than {units.human_bytes(needed)} free: what the guest "
+                "overwrites during a backup is kept there"
+            )
 
 
 def main(_words: list[str]) -> int:
@@ -279,7 +302,7 @@ def _listening(guest: str) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(path)
         listener.listen(_CALLERS)
-        listener.settimeout(_LOOK_S)
+        listener.settimeout(_ROOM_S)
         try:
             yield listener
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -56,7 +57,7 @@ class EndRequest(Fact):
 @dataclass(frozen=True)
 class Begun(Fact):
     """What was begun, written down before it is. scratch: a folder of its own. frozen: file systems
-    may be."""
+    may be. paused: the guest was, by an error of a disk."""
 
     guest: str
     uuid: str
@@ -64,6 +65,17 @@ class Begun(Fact):
     scratch: str
     active: bool
     frozen: bool = False
+    paused: bool = False
+
+
+def begun_here() -> list[Begun]:
+    """What backups have begun on this host and not ended, by processes that live or died."""
+    found = []
+    for path in sorted(glob.glob(os.path.join(JOURNALS, "*.json"))):
+        nobody = contextlib.suppress(OSError, ValueError, errors.BadAnswer)
+        with nobody, open(path, encoding="utf-8") as file:
+            found.append(Begun.from_answer(json.load(file), path))
+    return found
 
 
 class Journal:

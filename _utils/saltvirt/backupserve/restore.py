@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors, units
 from saltvirt.backuphost import daemon
-from saltvirt.backups import record
+from saltvirt.backups import record, wish
 from saltvirt.backups.answers import ShownBackup, ShownDisk
 from saltvirt.design import identity
 from saltvirt.design.domain import RECORD_VERSION
@@ -181,6 +181,8 @@ class Restore(GuestBuilder):
     def _another(self, built: Domain) -> None:
         built.uuid = None
         metadata.unmark(built.record)
+        # how the other one is to be backed up was said of that alone
+        built.record.entries = [one for one in built.record.entries if one.key != wish.KEY]
         for nic, mac in zip(built.interfaces, self.new_macs, strict=True):
             nic.mac, nic.target = mac, None
         genid = built.need().find("genid")

@@ -229,6 +229,12 @@ def thaw(dom: libvirt.virDomain, wait_s: float = 0) -> int | None:
         time.sleep(_THAWS_AGAIN_S)
 
 
+def is_paused_by_io(dom: libvirt.virDomain) -> bool:
+    """Whether the guest was paused by an error of a disk, as where there is no room."""
+    found: list[int] = dom.state()
+    return found == [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR]
+
+
 def _has_agent(dom: libvirt.virDomain) -> bool:
     tree = Domain.fromstring(dom.XMLDesc(0)).need()
     return any(

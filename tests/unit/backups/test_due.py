@@ -9,6 +9,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.backupmaster import due
 from saltvirt.backups.answers import ListedBackup
+from saltvirt.operations import lock
 from saltvirt.operations.operation import Result
 from saltvirt.placement import facts
 
@@ -27,8 +28,15 @@ class Cloud:
     """listed: target to its backups, or the error of asking it. guests: of hv1. silent: hosts."""
 
     def __init__(self):
-        self.opts = {"virt": CONF}
+        self.opts = {"virt": CONF, "cachedir": "/nonexistent"}
         self.guests, self.listed, self.silent, self.made = ["web1", "web2"], {}, {}, []
+
+    def hosts(self):
+        return ["hv1"]
+
+    def ask(self, hosts, fun):
+        assert (hosts, fun) == (["hv1"], "virt.backup_sweep")
+        return []
 
     def gather(self, _fleet):
         there = tuple(facts.Guest(name, f"uuid-{name}") for name in self.guests)
@@ -258,3 +266,29 @@ def test_a_newest_backup_that_is_not_good_is_told_of(cloud):
     assert well.comment.endswith(
         "; the newest at vault, 000002-x, is not good: record.json is no JSON"
     )
+
+
+def test_no_host_waits_for_another():
+    turns = due._Turns({"a1": "hv1", "a2": "hv1", "b1": "hv2"}, 1)
+    assert [turns.take(), turns.take()] == ["a1", "b1"], "a2 would wait for a1"
+    turns.done("b1")
+    turns.done("a1")
+    assert (turns.take(), turns.take()) == ("a2", None)
+
+
+def test_one_that_an_earlier_run_still_backs_up_is_left(cloud, tmp_path):
+    """A large guest takes hours: the others are backed up meanwhile."""
+    cloud.opts["cachedir"] = str(tmp_path)
+    with lock.guest(cloud.opts, "web1", "virt.backup"):
+        web2, web1 = cloud.due().run().parts
+    assert cloud.made == [("web2", None, "ann")] and web2.about == "web2"
+    assert web1.complete and "is under way" in web1.comment
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_all_are_backed_up_whatever_becomes_of_one(cloud, at_once):
+    cloud.guests = [f"web{number}" for number in range(1, 8)]
+    found = cloud.due(at_once=at_once).run().parts
+    assert sorted(name for name, *_ in cloud.made) == cloud.guests
+    assert [one.about for one in found] == cloud.guests
+    assert [one.complete for one in found] == [False] + [True] * 6
