@@ -140,7 +140,7 @@ def _listing(hosts):
 def _block(name, value):
     """One host or one guest: which drawing its data asks for."""
     if not isinstance(value, dict):
-        return f"{name}: {value}"
+        return _backups(name, value) if _are_backups(value) else f"{name}: {value}"
     if "error" in value and len(value) == 1:
         return f"{name}\n  {value['error']}"
     if "comment" in value and "result" in value:
@@ -151,6 +151,35 @@ def _block(name, value):
         guests = _mapping(value["vm_info"])
         return "\n".join([name, *(_guest(name, guest, guests[guest]) for guest in guests)])
     return "\n".join([name, *_pairs(value)])
+
+
+def _are_backups(value):
+    return isinstance(value, list) and all(
+        isinstance(one, dict) and "ident" in one for one in value
+    )
+
+
+def _backups(target, backups):
+    """The table of ``virt.backups``: a row a backup, and below it what is wrong with one."""
+    head = ["guest", "backup", "when (UTC)", "host", "disks", "size", "as", "good"]
+    rows: list[list[object]] = [[*head]]
+    wrong = []
+    for one in backups:
+        number, parents = str(one["ident"]).partition("-")[0], _mapping(one.get("disks")).values()
+        whole = all(parent == "whole" for parent in parents)
+        size = _size(one.get("stored_bytes") or 0)
+        label = one.get("guest") or one.get("uuid")
+        rows.append([
+            label, int(number) if number.isdecimal() else number,
+            str(one.get("when") or "")[:16].replace("T", " "), one.get("host"),
+            ("whole" if whole else "changes") if parents else None, size, one.get("consistency"),
+            "NO" if one.get("wrong") else "yes",
+        ])  # fmt: skip
+        if one.get("wrong"):
+            wrong.append(f"  {label} {number}: {one['wrong']}")
+    if not backups:
+        return f"{target}: none"
+    return "\n".join([_table(rows, f"{target}:"), *wrong])
 
 
 def _printed(value):

@@ -231,3 +231,26 @@ def test_what_a_command_in_a_guest_has_printed_is_shown_as_it_is(output):
     ]  # fmt: skip
     told |= {"result": True, "stdout": "", "stderr": ""}
     assert output({"web1": told}) == "web1 on hv1: exit code 3"
+
+
+def test_backups_are_a_table_of_eighty_columns(output):
+    one = {
+        "ident": "000007-20261123T155220Z-1f3a9c2e", "guest": "web1", "uuid": "u", "host": "hyper1",
+        "when": "2026-11-23T15:52:20Z", "consistency": "stopped", "disks": {"vda": "whole"},
+        "stored_bytes": 10 * 2**30, "wrong": None,
+    }  # fmt: skip
+    more = {**one, "ident": "000008-20261124T155220Z-1f3a9c2e", "disks": {"vda": one["ident"]}}
+    bad = {"ident": "000009-20261125T155220Z-1f3a9c2e", "uuid": "u", "wrong": "record.json is gone"}
+    text = output({"vault": [one, more, {**bad, "guest": "web1"}], "attic": []})
+    lines = text.splitlines()
+    assert lines == [
+        "vault:",
+        "guest  backup  when (UTC)        host    disks    size   as       good",
+        "web1        7  2026-11-23 15:52  hyper1  whole    10.0G  stopped  yes",
+        "web1        8  2026-11-23 15:52  hyper1  changes  10.0G  stopped  yes",
+        "web1        9                                     0B              NO",
+        "  web1 000009: record.json is gone",
+        "attic: none",
+    ]
+    assert max(map(len, lines)) <= 80
+    assert "{" not in text

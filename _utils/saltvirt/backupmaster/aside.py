@@ -45,7 +45,7 @@ class Confirm:
             done = RemovalPlan.from_answer(said, host)
         comment = f"of what {name} had on {host} was deleted: {_words(done.delete)}"
         comment += _stays(done.keep)
-        self.report.step("done", comment, host=host)
+        self.report.done(comment, host=host)
         more = {"host": host, "keep": done.keep}
         return Result(name, comment, {"deleted": [*done.delete]}, more)
 
@@ -92,7 +92,7 @@ class Undo:
             left = Undone.from_answer(said, host).left
         comment = f"{name} on {host} is as it was, and off"
         comment += "".join(f"; {one}: run it again when that has ended" for one in left)
-        self.report.step("done", comment, host=host)
+        self.report.done(comment, host=host)
         return Result(name, comment, {"undone": True}, {"host": host}, not left)
 
     def _asked(self, name: str) -> dict[str, Any]:

@@ -271,7 +271,7 @@ class Backup:
         moved = units.human_bytes(made.moved_bytes)
         how = serving.consistency + (f" ({serving.note})" if serving.note else "")
         comment = f"{self.name} was backed up to {target.name}: {made.ident}, {moved} read, {how}"
-        self.report.step("done", comment, backup=made.ident)
+        self.report.done(comment, backup=made.ident)
         disks = {
             one.target: f"what changed since {one.parent}" if one.parent else f"whole: {one.reason}"
             for one in serving.disks

@@ -86,7 +86,7 @@ class Get:
         size = units.human_bytes(found.size_bytes)
         what = f"{self.request.path} from {found.ident}"
         comment = f"{what} is {found.path} on {machine}, {size}; root alone can read it"
-        self.report.step("done", comment, backup=found.ident, host=machine)
+        self.report.done(comment, backup=found.ident, host=machine)
         changes = {"path": found.path}
         more = {"host": machine, "backup": found.ident, "size_bytes": found.size_bytes}
         return Result(self.request.name, comment, changes, more)

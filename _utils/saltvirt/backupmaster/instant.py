@@ -186,7 +186,7 @@ class Instant:
     def _result(self, one: Stood, found: Standing) -> Result:
         text, done = _words(one, found), found.state in (GONE, WHOLE)
         if done:
-            self.report.step("done", text, host=one.stand.host)
+            self.report.done(text, host=one.stand.host)
         elif found.state == CUT:
             self.report.step("cut", text, host=one.stand.host)
         changes = {"released": one.ident} if done else {}

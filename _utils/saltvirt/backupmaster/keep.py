@@ -83,7 +83,7 @@ class Prune:
         if test:
             nothing = not changes and not trouble
             return Checked(target.name, comment, changes, more, not trouble, nothing=nothing)
-        self.report.step("done", comment, target=target.name)
+        self.report.done(comment, target=target.name)
         return Result(target.name, comment, changes, more, not trouble)
 
 
@@ -142,7 +142,7 @@ class Verify:
             "backups": [one.to_answer() for one in found],
             "table": [["guest", "backup", "found"], *(_row(one) for one in found)],
         }
-        self.report.step("done", comment, target=target.name)
+        self.report.done(comment, target=target.name)
         return Result(target.name, comment, {}, more, not bad)
 
     def _watch(self, tag: str, event: dict[str, Any]) -> None:

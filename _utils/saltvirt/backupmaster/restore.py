@@ -324,7 +324,7 @@ class Restore:
             more["damaged"] = of.broken
             comment += f". Damaged: {_words(of.broken)}" if self.request.damaged else ""
         comment = "; ".join((comment, *made.warnings))
-        self.report.step("done", comment, backup=of.ident, host=found.host)
+        self.report.done(comment, backup=of.ident, host=found.host)
         return Result(name, comment, {"backup": of.ident}, more)
 
     def _identified(self, found: _Planned, wanted: dict[str, Any], shown: ShownBackup) -> Made:
@@ -362,7 +362,7 @@ class Restore:
         answer = self._told(found.host, "virt.backup_disk", wanted)
         made = RestoredDisk.from_answer(answer, found.host)
         comment = f"{self._what} from {of.ident} is {made.path} on {found.host}; no guest has it"
-        self.report.step("done", comment, backup=of.ident, host=found.host)
+        self.report.done(comment, backup=of.ident, host=found.host)
         more = {"host": found.host, "target": found.target.name}
         return Result(name, comment, {"backup": of.ident, "path": made.path}, more)
 

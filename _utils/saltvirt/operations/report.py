@@ -72,6 +72,13 @@ class Report:
     def step(self, step: str, text: str, **data: Any) -> None:
         """Something happened: a line, and the event ``<tag>/<step>`` with the text and data."""
         self.show(text)
+        self._tell(step, text, data)
+
+    def done(self, text: str, **data: Any) -> None:
+        """The event ``<tag>/done``. The line is the operation's own answer."""
+        self._tell("done", text, data)
+
+    def _tell(self, step: str, text: str, data: dict[str, Any]) -> None:
         event = {"guest": self.guest, "message": plain.line(text), **data}
         self.fleet.tell(f"{self.tag}/{step}", event)
 
