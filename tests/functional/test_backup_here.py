@@ -131,3 +131,34 @@ def test_the_definition_is_the_stored_one_with_the_disks_of_now(here):
     assert brought["skipped"] == made["skipped"]
     assert "host-model" in here.virsh("dumpxml web3 --inactive")
     here.virsh("undefine web3")
+
+
+def test_what_is_encrypted_lies_in_plain_at_no_target(here):
+    here.prepare()
+    secret = here.folder / "secret.xml"
+    uuid = "b7d1f0a2-52a3-4c0e-9d53-0f8f6e1f4d12"
+    secret.write_text(f"<secret ephemeral='no' private='yes'><uuid>{uuid}</uuid></secret>")
+    here.virsh(f"secret-define {secret}")
+    here.sh(
+        "printf letmein | virsh -q -c "
+        f"{here.daemon.uri} secret-set-value {uuid} --plain --file /dev/stdin"
+    )
+    more = here.folder / "locked.qcow2"
+    here.sh(
+        "qemu-img create -q -f qcow2 --object secret,id=s,data=letmein -o "
+        f"encrypt.format=luks,encrypt.key-secret=s,encrypt.iter-time=10 {more} 8M"
+    )
+    disk = (
+        f"<disk type='file' device='disk'><driver name='qemu' type='qcow2'/><source file='{more}'>"
+        f"<encryption format='luks'><secret type='passphrase' uuid='{uuid}'/></encryption></source>"
+        "<target dev='vdb' bus='virtio'/></disk></devices>"
+    )
+    xml = here.virsh("dumpxml web1").replace("</devices>", disk)
+    (here.folder / "locked.xml").write_text(xml)
+    here.virsh(f"define {here.folder}/locked.xml")
+    off = done(here, "backup", name="web1")
+    assert off["skipped"]["vdb"].startswith("it is encrypted by libvirt")
+    here.virsh("start web1")
+    words = refused(here, "backup", name="web1")
+    assert words.startswith("refused: vdb of web1 is encrypted, and would lie in")
+    here.virsh("destroy web1")

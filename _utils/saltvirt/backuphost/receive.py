@@ -56,8 +56,15 @@ def planned(
 ) -> BackupPlan:
     """How the next backup of a guest is to be taken. host: where the guest is. whole: all of it is
     to be read. chain: so many backups at most stand on each other. key: the name of that with which
-    it is to be encrypted. Raises InvalidInput, NoKey."""
+    it is to be encrypted. Raises InvalidInput, NoKey, Refused where what is
+    encrypted would lie there in plain."""
     sealed = None if key is None else keyfile.named(key).told
+    plain = ", ".join(one.target for one in look.disks if one.encrypted)
+    if plain and sealed is None:
+        raise errors.Refused(
+            f"{plain} of {look.name} is encrypted, and would lie in {target.folder.root} in plain: "
+            "give that target a key (virt:backup:targets)"
+        )
     stock = target.stock(look.uuid)
     disks = tuple(
         chains.DiskSeen(one.target, one.size_bytes, one.source, one.format, one.bitmaps)

@@ -12,13 +12,15 @@ from saltvirt.xml.domain import Domain
 
 @dataclass(frozen=True)
 class LookedDisk(Fact):
-    """A disk that can be backed up; see `backups.chains.DiskSeen`. bitmaps: name to its state."""
+    """A disk that can be backed up; see `backups.chains.DiskSeen`. bitmaps: name to its state.
+    encrypted: by libvirt, which shows it in plain."""
 
     target: str
     size_bytes: int
     source: str
     format: str
     bitmaps: dict[str, str] = field(default_factory=dict)
+    encrypted: bool = seldom(False)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from saltvirt import errors
 from saltvirt.backups import chains
@@ -31,7 +32,7 @@ def look(conn: libvirt.virConnect, name: str) -> GuestLook:
     ours = {name: one for name, one in there.items() if name.startswith(chains.PREFIX)}
     disks, skipped = [], {}
     for disk in document.disks:
-        why = _skipped(disk)
+        why = _skipped(disk) or (None if active else _locked(disk))
         if why:
             skipped[str(disk.target)] = why
         else:
@@ -69,6 +70,18 @@ def _skipped(disk: Disk) -> str | None:
     return None
 
 
+def _locked(disk: Disk) -> str | None:
+    """Why a disk of a guest that is off cannot be read."""
+    if not _is_encrypted(disk):
+        return None
+    return "it is encrypted by libvirt, whose secret is given to a running guest alone: start it"
+
+
+def _is_encrypted(disk: Disk) -> bool:
+    node = disk.need()
+    return any(node.find(path) is not None for path in ("encryption", "source/encryption"))
+
+
 def _disk(conn: libvirt.virConnect, dom: libvirt.virDomain, disk: Disk) -> LookedDisk:
     target = str(disk.target)
     try:
@@ -81,11 +94,14 @@ def _disk(conn: libvirt.virConnect, dom: libvirt.virDomain, disk: Disk) -> Looke
         ) from None
     # QEMU shows whole sectors
     size = -(-size // _SECTOR) * _SECTOR
-    return LookedDisk(target, size, disk.source.place() or "", disk.driver_type or "raw")
+    return LookedDisk(
+        target, size, disk.source.place() or "", disk.driver_type or "raw",
+        encrypted=_is_encrypted(disk),
+    )  # fmt: skip
 
 
 def _with(disk: LookedDisk, bitmaps: dict[str, str]) -> LookedDisk:
-    return LookedDisk(disk.target, disk.size_bytes, disk.source, disk.format, bitmaps)
+    return replace(disk, bitmaps=bitmaps)
 
 
 def _recording(
@@ -116,7 +132,7 @@ def _on_disk(conn: libvirt.virConnect, document: Domain) -> dict[str, dict[str, 
     """The same of a guest that is off, as its files have them."""
     found = {}
     for disk in document.disks:
-        if not _skipped(disk) and disk.driver_type == "qcow2":
+        if not (_skipped(disk) or _locked(disk)) and disk.driver_type == "qcow2":
             there = bitmaps.of(path(conn, disk))
             found[str(disk.target)] = {name: _state(flags) for name, flags in there.items()}
     return found

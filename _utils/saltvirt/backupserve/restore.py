@@ -174,6 +174,9 @@ class Restore(GuestBuilder):
     def point(self, record: GuestRecord, disk: Disk, path: str) -> None:
         """The file becomes the disk's, and the guest's own."""
         disk.source = disk.backing_store = None
+        node = disk.need()
+        for encryption in node.findall("encryption"):  # the backup had the disk in plain
+            node.remove(encryption)
         disk.type, disk.driver_type = "file", FORMAT
         disk.source.file = path
         record.disks.append(OwnDisk(target=disk.target, path=path))
