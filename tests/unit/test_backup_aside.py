@@ -24,6 +24,9 @@ class Report:
     def step(self, what, comment, **more):
         self.steps.append((what, comment, more))
 
+    def done(self, comment, **more):
+        self.step("done", comment, **more)
+
 
 class Cloud(Purged):
     """web1 is on hv1, off; hv2 has db1, which uses /nfs/b. left: what an undo cannot delete."""
