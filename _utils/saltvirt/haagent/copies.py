@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from saltvirt.ha.facts import (
     ALIVE,
@@ -33,8 +34,8 @@ PAUSED = 3
 @dataclass(frozen=True)
 class Copy(Fact):
     """A guest on this host. since_s: when it became so, by the clock of this boot. busy: its start
-    is at work. lease: it is held paused, and has the lock of its disks: for that question. Below 0:
-    it may be held; the lock was asked for, and nobody saw the answer."""
+    is at work. lease: it is held paused, and has the lock of its disks: for that question.
+    lease_unsure: it may be held; the lock was asked for, and nobody saw the answer."""
 
     epoch: int
     state: str
@@ -43,6 +44,12 @@ class Copy(Fact):
     since_s: float = 0
     busy: bool = False
     lease: int = seldom(0)
+    lease_unsure: bool = seldom(False)
+
+    @property
+    def has_lease(self) -> bool:
+        """It is held, and that is known."""
+        return bool(self.lease) and not self.lease_unsure
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,26 @@ class CopiesOfBoot(Fact):
     copies: dict[str, Copy] = field(default_factory=dict)
 
 
+def check(path: str) -> None:
+    """Raises BadAnswer for a file that cannot be read, OSError."""
+    _read(path)
+
+
+def _read(path: str) -> CopiesOfBoot | None:
+    data = store.read(path)
+    return None if data is None else CopiesOfBoot.from_answer(_of_before(data), path)
+
+
+def _of_before(data: Any) -> Any:
+    """A version before wrote a lease that may be held as a number below 0."""
+    copies = data.get("copies") if isinstance(data, dict) else None
+    for one in copies.values() if isinstance(copies, dict) else ():
+        lease = one.get("lease") if isinstance(one, dict) else None
+        if isinstance(lease, int) and lease < 0:
+            one |= {"lease": -lease, "lease_unsure": True}
+    return data
+
+
 class Copies:
     """All copies. path: their file, in memory. Its methods may be called by any thread."""
 
@@ -93,8 +120,7 @@ class Copies:
         self._path, self._boot_id = path, boot_id
         self._guard = threading.Lock()
         self._last: Snapshot | None = None
-        data = store.read(path)
-        found = CopiesOfBoot.from_answer(data, path) if data is not None else None
+        found = _read(path)
         self.is_known = found is not None and found.boot_id == boot_id
         self._copies = {
             name: replace(one, busy=False, since_s=now_s if one.state == STARTING else one.since_s)
@@ -173,7 +199,7 @@ class Copies:
         """Guests whose disks this host holds the lock of, while none of them runs: for which
         question each."""
         found = self._copies.items()
-        return {name: one.lease for name, one in found if one.lease > 0 and not one.busy}
+        return {name: one.lease for name, one in found if one.has_lease and not one.busy}
 
     def _write(self) -> None:
         data = CopiesOfBoot(self._boot_id, self._copies).to_answer()
@@ -188,7 +214,7 @@ def looked(copy: Copy, seen: Seen | None, at_s: float, now_s: float) -> Copy:
     if copy.lease and seen is not None and seen.active and seen.paused:
         seen = replace(seen, active=False)  # it is held, and does not run
     elif copy.lease:
-        copy = replace(copy, lease=0)
+        copy = replace(copy, lease=0, lease_unsure=False)
     if seen is not None and seen.active:
         state = INCOMING if copy.state == INCOMING and seen.incoming else RUNNING
         if (state, uuid) == (copy.state, copy.uuid):

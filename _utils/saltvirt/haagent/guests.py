@@ -216,10 +216,15 @@ class Guests:
         uuid = before.uuid if before else ""
         self._unwanted.discard(name)
         self.health.began(name)
-        lease, now_s = before.lease if before else 0, self._clock()
-        self.copies.put(name, Copy(epoch, STARTING, uuid, since_s=now_s, busy=True, lease=lease))
-        if not self._begin("start", name, self._start, epoch):
-            self.copies.change(name, self._clock(), busy=False)
+        lease, unsure = (before.lease, before.lease_unsure) if before else (0, False)
+        starting = Copy(epoch, STARTING, uuid, 0, self._clock(), True, lease, unsure)
+        begun = False
+        try:
+            self.copies.put(name, starting)
+            begun = self._begin("start", name, self._start, epoch)
+        finally:
+            if not begun:
+                self.copies.change(name, self._clock(), busy=False)
 
     def lease(self, name: str, version: int) -> None:
         """The lock of its disks, which the storage gives to one host alone, for that question: it
@@ -331,31 +336,32 @@ class Guests:
         """It is got when libvirt has started it: QEMU takes the locks of its disks before that."""
         before = self.copies.get(name) or Copy(0, OFF)
         now_s = self._clock()
-        self.copies.put(name, replace(before, since_s=now_s, busy=True, lease=-version))
-        got = -version
+        got = False
+        asked = replace(before, since_s=now_s, busy=True, lease=version, lease_unsure=True)
         try:
+            self.copies.put(name, asked)
             with guest_lock.held(self.where.locks, "ha: lease", name, wait_s=_LOCK_WAIT_S):
                 dom = self._defined(name)
                 with contextlib.suppress(libvirt.libvirtError):  # a driver without it
                     dom.setAutostart(0)
-                self._hold(dom, before.lease)
-            got = version
+                self._hold(dom, before)
+            got = True
             log.info("guest %s is held: the lock of its disks was got", name)
         except libvirt.libvirtError as exc:
             if not _is_locked(exc):
                 raise
             log.info("guest %s: its disks are locked still", name)
         finally:
-            self.copies.change(name, self._clock(), busy=False, lease=got)
-            if got < 0:
+            self.copies.change(name, self._clock(), busy=False, lease_unsure=not got)
+            if not got:
                 time.sleep(_LEASE_AGAIN_S)
 
-    def _hold(self, dom: libvirt.virDomain, lease: int) -> None:
-        """lease: what is known of it."""
+    def _hold(self, dom: libvirt.virDomain, before: Copy) -> None:
+        """before: what is known of it."""
         if dom.isActive():
-            if not lease or dom.state()[0] != PAUSED:
+            if not before.lease or dom.state()[0] != PAUSED:
                 raise errors.OperationFailed("it runs")
-            if lease > 0:
+            if before.has_lease:
                 return
             dom.destroy()
         dom.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED)
@@ -365,7 +371,7 @@ class Guests:
         that is held here goes on."""
         copy = self.copies.get(name)
         if copy is not None and copy.lease and dom.isActive():
-            if copy.lease > 0:
+            if copy.has_lease:
                 dom.resume()
                 return
             if dom.state()[0] == PAUSED:
@@ -421,6 +427,9 @@ class Guests:
     def _drop(self, name: str) -> None:
         dom = self.domain(name)
         if dom is not None:
+            copy = self.copies.get(name)
+            if dom.isActive() and copy is not None and copy.lease and dom.state()[0] == PAUSED:
+                dom.destroy()  # it was held for a lease that nobody asks for any more
             if dom.isActive():
                 raise errors.OperationFailed("it runs")
             _undefine(dom)
