@@ -226,6 +226,9 @@ class Enable:
             self.asked.refuse_unknown_group(wishes)
         joins = self.asked.joins(wishes, self.name)
         if old is not None:
+            if old.wanted == IGNORED and wanted.wanted != IGNORED:
+                with reasons:
+                    where_it_was(self.fleet, self.person, self.name)
             return _Plan(wanted, old, joins)
         reasons.hold()
         host, state = self._there()
@@ -344,6 +347,22 @@ class Disable:
         return changes
 
 
+def where_it_was(fleet: Fleet, person: Person, name: str) -> str:
+    """What is to be wanted of a guest that was ignored: what it is. Raises OperationFailed where it
+    is elsewhere: the engine would start it where it left it."""
+    host, state = find.locate(fleet, name)
+    record = person.engine.registry.guests.get(name)
+    places = {place.host for place in record.places} if record else set()
+    if record and record.host:
+        places.add(record.host)
+    if places and host not in places:
+        raise errors.OperationFailed(
+            f"{name} is on {host} now, and high availability left it on "
+            f"{', '.join(sorted(places))}: give it anew, virt.ha_disable and virt.ha_enable"
+        )
+    return STARTED if state in _IS_UP else STOPPED
+
+
 class Ignore:
     """A guest is left alone by high availability, whatever becomes of it; or no longer."""
 
@@ -383,20 +402,7 @@ class Ignore:
             return old, IGNORED
         if old != IGNORED:
             return old, old
-        return old, self._where_it_was()
-
-    def _where_it_was(self) -> str:
-        """What is to be wanted of it: what it is. Raises OperationFailed where it is elsewhere: the
-        engine would start it where it left it."""
-        host, state = find.locate(self.fleet, self.name)
-        record = self.person.engine.registry.guests.get(self.name)
-        places = {place.host for place in record.places} if record else set()
-        if places and host not in places:
-            raise errors.OperationFailed(
-                f"{self.name} is on {host} now, and high availability left it on "
-                f"{', '.join(sorted(places))}: give it anew, virt.ha_disable and virt.ha_enable"
-            )
-        return STARTED if state in _IS_UP else STOPPED
+        return old, where_it_was(self.fleet, self.person, self.name)
 
     def _done(self, verb: str, more: str = "") -> str:
         words = f"{self.name} {verb} {'no longer ignored' if self.off else 'ignored'}"
