@@ -23,7 +23,7 @@ LISTED = (
     *LOCKS, "/srv/local", "/srv/gluster", "/var/lib/libvirt", "/etc/libvirt", "/var/tmp", "/tmp",
     "/run/libvirt/qemu",
 )  # fmt: skip
-OF_MASTER = ("/var/cache/salt/master/virt", "/etc/salt/pki/master")
+OF_MASTER = ("/var/cache/salt/master/virt", "/var/lib/salt/master/virt", "/etc/salt/pki/master")
 TOOLS = r"qemu-img|qemu-nbd|qemu-io|guestfish|guestmount|virt-|fusermount|nbdkit|qemu-storage"
 SHOWS = "/run/salt-virt/backups/"
 VAULT = "/srv/vault"

@@ -107,7 +107,7 @@ def test_a_host_is_fenced_from_another_one_and_from_the_next_where_that_cannot(c
     log = lab.exec(second, "journalctl -u salt-virt-ha --no-pager").stdout
     assert f"fence of {host}: off" in log
     password = lab.exec(second, f"cat {PASSWORD}").stdout.strip()
-    everything = lab.exec("master", "cat /var/cache/salt/master/virt/ha/*.json*").stdout + log
+    everything = lab.exec("master", "cat /var/lib/salt/master/virt/ha/*.json*").stdout + log
     assert password not in everything
 
 

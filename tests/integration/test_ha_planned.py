@@ -45,7 +45,7 @@ def host(cloud):
 
 def journal(cloud):
     """All that was decided and done."""
-    found = cloud.lab.exec("master", "cat /var/cache/salt/master/virt/ha/journal.jsonl").stdout
+    found = cloud.lab.exec("master", "cat /var/lib/salt/master/virt/ha/journal.jsonl").stdout
     return [*map(json.loads, found.splitlines())]
 
 

@@ -145,7 +145,7 @@ def test_a_guest_that_grows_on_its_host_into_the_room_that_is_kept_is_told(cloud
     others = [one for one in lab.hosts if one != host]
 
     def told():
-        text = lab.exec("master", "cat /var/cache/salt/master/virt/ha/journal.jsonl").stdout
+        text = lab.exec("master", "cat /var/lib/salt/master/virt/ha/journal.jsonl").stdout
         found = [json.loads(line) for line in text.splitlines()]
         return [one["new"] for one in found if (one["what"], one["name"]) == ("reserve", host)]
 

@@ -1,4 +1,5 @@
-"""How several masters agree on what persons want: it travels with the registry.
+"""What persons want travels with the registry: a master whose disk is lost learns it from the
+hosts, and several masters agree on it so.
 
 A master that leads offers what its own file says, if nothing was agreed on after that upon which
 the file was made; it holds when a majority of the hosts keeps it. Others learn it from the hosts.
@@ -21,10 +22,13 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def offered(registry: Registry, own: Wished | None, version: int) -> Registry:
-    """The registry of that version, with what persons want at this master."""
+def offered(registry: Registry, own: Wished | None, version: int, alone: bool = False) -> Registry:
+    """The registry of that version, with what persons want at this master. alone: nobody else has
+    to agree: what its own file says holds."""
     known = registry.wished
-    if own is None or not own.text or own.text == known.text or own.stamp < known.stamp:
+    if own is None or not own.text or own.text == known.text:
+        return registry
+    if own.stamp < known.stamp and not alone:
         return registry
     return replace(registry, wished=Wished(registry.term, version, own.text))
 
@@ -36,7 +40,7 @@ def is_blind(registry: Registry, own: Wished | None) -> bool:
 
 def to_ask(state: MasterState, view: View) -> str:
     """The host that is to tell what was agreed on last, or nothing."""
-    if view.wished is None or state.leading_s is not None or not view.beats:
+    if view.alone or view.wished is None or state.leading_s is not None or not view.beats:
         return ""
     last = max(view.beats.values(), key=lambda one: (one.beat.wished.stamp, one.at_s)).beat
     return last.host if last.wished.stamp > view.wished.stamp else ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from saltvirt import errors, settings, units
-from saltvirt.ha.policy import CONDITIONAL, SHUTDOWN_POLICIES, HaPolicy
+from saltvirt.ha.policy import CONDITIONAL, SHUTDOWN_POLICIES, HaPolicy, settings_digest
 from saltvirt.hafence import setting
 from saltvirt.hafence.setting import FenceSetting
 from saltvirt.hatalk import addresses
@@ -49,6 +49,11 @@ class HaConfig:
     policy: HaPolicy = field(default_factory=HaPolicy)
     reserve_policy: str = REFUSE
     leases: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """Of what all machines must have alike."""
+        return settings_digest(self.policy, self.members, self.masters, self.pools)
 
 
 def is_configured(opts: Mapping[str, Any]) -> bool:

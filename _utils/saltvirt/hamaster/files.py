@@ -1,4 +1,5 @@
-"""Files of high availability on this master: below ``virt/ha`` in its cachedir, for its own user.
+"""Files of high availability on this master, for its own user: below ``virt/ha`` in the folder that
+is beside its cachedir: /var/lib/salt/master for /var/cache/salt/master. A cache may be deleted.
 
 What is written is on the disk, or the error says so. What cannot be read is never taken for
 nothing: a guest would be forgotten by it.
@@ -7,8 +8,10 @@ nothing: a guest would be forgotten by it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,8 +29,56 @@ _LOOK_S = 0.05
 
 
 def folder(opts: held.Opts) -> Path:
-    """Where they are."""
-    return Path(opts["cachedir"]) / "virt" / "ha"
+    """Where they are: below the cachedir until the engine has moved them."""
+    old, new = _folders(opts)
+    return old if old.exists() and not new.exists() else new
+
+
+def _folders(opts: held.Opts) -> tuple[Path, Path]:
+    """(below the cachedir, below what is beside it)."""
+    cache = Path(opts["cachedir"])
+    parts = list(cache.parts)
+    if "cache" in parts:
+        parts[len(parts) - 1 - parts[::-1].index("cache")] = "lib"
+    return cache / "virt" / "ha", Path(*parts) / "virt" / "ha"
+
+
+def settle(opts: held.Opts) -> str:
+    """Moves them out of the cachedir, where an older version has made them. Returns why they stay
+    there, or nothing. For the engine, before it reads one."""
+    old, new = _folders(opts)
+    if old == new or new.exists():
+        return ""
+    try:
+        new.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not old.exists():
+            new.mkdir(mode=0o700)
+            return ""
+        with locked(old / "wishes.lock", "the engine virt_ha"):
+            _move(old, new)
+    except OSError as exc:
+        with contextlib.suppress(OSError):
+            old.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return (
+            f"what persons want is kept in {old}, which is a cache and may be deleted: cannot make "
+            f"{new} ({exc.strerror}): make {new.parent.parent} for the master's user, then restart "
+            "salt-master"
+        )
+    return ""
+
+
+def _move(old: Path, new: Path) -> None:
+    try:
+        os.rename(old, new)
+    except OSError as exc:
+        if exc.errno != errno.EXDEV:
+            raise
+        part = new.with_name(".ha.part")
+        shutil.rmtree(part, ignore_errors=True)
+        shutil.copytree(old, part)
+        os.sync()
+        os.rename(part, new)
+        shutil.rmtree(old)
 
 
 def write(path: Path, fact: wire.Fact) -> None:
@@ -68,6 +119,11 @@ def read(path: Path, kind: type[AnyFact]) -> AnyFact | None:
         raise _damaged(path, str(exc)) from exc
     except errors.BadAnswer as exc:
         raise _damaged(path, exc.text) from exc
+
+
+def has(path: Path, key: str) -> bool:
+    """Whether the file, which can be read, has that key."""
+    return key in json.loads(path.read_bytes())
 
 
 def _damaged(path: Path, why: str) -> errors.OperationFailed:

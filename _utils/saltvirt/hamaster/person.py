@@ -47,6 +47,11 @@ class Person:
         return "".join(f"; {one}" for one in found)
 
     @property
+    def armed(self) -> bool:
+        """Whether a person wants it armed."""
+        return self.store.read().armed
+
+    @property
     def several(self) -> bool:
         """Other masters have to agree."""
         return len(self.config.masters) > 1

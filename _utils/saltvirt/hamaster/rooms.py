@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from saltvirt import errors
 from saltvirt.hamaster import files
 from saltvirt.operations import held
 from saltvirt.placement import account, facts
+from saltvirt.wire import Fact
 
 log = logging.getLogger(__name__)
 
@@ -26,9 +28,22 @@ def again(opts: held.Opts) -> Path:
     return files.folder(opts) / "ask"
 
 
+def last(opts: held.Opts) -> Path:
+    """The file of what hosts told last."""
+    return files.folder(opts) / "rooms.json"
+
+
+@dataclass(frozen=True)
+class RoomsTold(Fact):
+    """The file."""
+
+    hosts: dict[str, facts.Host] = field(default_factory=dict)
+
+
 class Rooms:
     """The last that each host told of itself. A host that is silent keeps what it told: nothing is
-    placed on one whose agent is not heard. again: as ``again`` has it."""
+    placed on one whose agent is not heard. again: as ``again`` has it. last: a file of what they
+    told: an engine that begins while no minion answers places guests by it."""
 
     def __init__(
         self,
@@ -36,12 +51,13 @@ class Rooms:
         members: Collection[str],
         clock: Callable[[], float],
         again: Path | None = None,
+        last: Path | None = None,
     ) -> None:
         self._ask, self._members, self._clock = ask, tuple(members), clock
-        self._again = again
+        self._again, self._last = again, last
         self._lock, self._stop = threading.Lock(), threading.Event()
-        self._told: dict[str, facts.Host] = {}
-        self._joined: dict[str, facts.Host] | None = {}
+        self._told: dict[str, facts.Host] = self._read()
+        self._joined: dict[str, facts.Host] | None = None
         self._answered_s: dict[str, float] = {}
 
     def begin(self) -> None:
@@ -56,7 +72,7 @@ class Rooms:
         while not self._stop.is_set():
             asked = self._asked()
             self.look()
-            for _ in range(EVERY_S if set(self._members) <= set(self._told) else FIRST_S):
+            for _ in range(EVERY_S if set(self._members) <= set(self._answered_s) else FIRST_S):
                 if self._stop.wait(1) or self._asked() != asked:
                     break
 
@@ -79,6 +95,26 @@ class Rooms:
             log.warning("the hosts' room is not known anew: %s", exc.text)
         except Exception:
             log.exception("the hosts' room")
+        self._write()
+
+    def _read(self) -> dict[str, facts.Host]:
+        try:
+            found = files.read(self._last, RoomsTold) if self._last else None
+        except errors.OperationFailed as exc:  # hosts tell it again
+            log.warning("%s", exc.text)
+            return {}
+        told = found.hosts if found else {}
+        return {name: one for name, one in told.items() if name in self._members}
+
+    def _write(self) -> None:
+        if self._last is None:
+            return
+        with self._lock:
+            told = dict(self._told)
+        try:
+            files.show(self._last, RoomsTold(told))
+        except OSError as exc:
+            log.warning("the hosts' room is not written down: %s", exc)
 
     @property
     def hosts(self) -> dict[str, facts.Host]:

@@ -44,11 +44,35 @@ class Setup:
 
     def check(self) -> Several:
         """What each host would do."""
+        reasons = Reasons()
+        with reasons:
+            self._refuse_others()
+        if reasons.words:
+            return Several((reasons.checked(self.host or "ha"),))
         return Several(tuple(self._one(host, test=True) for host in self._hosts()))
 
     def run(self) -> Several:
-        """Raises InvalidInput, NotFound. A host that fails stops no other."""
+        """Raises InvalidInput, NotFound, OperationFailed. A host that fails stops no other."""
+        self._refuse_others()
         return Several(tuple(self._one(host, test=False) for host in self._hosts()))
+
+    def _refuse_others(self) -> None:
+        """Raises OperationFailed while armed, for settings that the engine does not go by: what it
+        proves rests on what agents keep to; and for other members than those that count."""
+        config, engine = self.person.config, self.person.engine
+        if not self.person.armed or not engine.seen.at_s:
+            return
+        if engine.seen.settings != config.digest:
+            raise errors.OperationFailed(
+                "virt:ha was changed, and the engine goes by what it was before: restart "
+                "salt-master, then salt-run virt.ha_setup again"
+            )
+        counted = engine.registry.members
+        if counted and set(counted) != set(config.members):
+            raise errors.OperationFailed(
+                f"members are {', '.join(sorted(counted))} for as long as high availability is "
+                "armed: salt-run virt.ha_disarm, then virt.ha_setup, then virt.ha_arm"
+            )
 
     def _hosts(self) -> list[str]:
         members = self.person.config.members

@@ -11,8 +11,18 @@ from pathlib import Path
 
 from saltvirt import errors, plain
 from saltvirt.ha import wished
-from saltvirt.ha.registry import Wished
-from saltvirt.ha.view import IGNORED, GuestRule, GuestWanted, Wish
+from saltvirt.ha.registry import IGNORED as STATE_IGNORED
+from saltvirt.ha.registry import STOPPED as STATE_STOPPED
+from saltvirt.ha.registry import Registry, Wished
+from saltvirt.ha.view import (
+    IGNORED,
+    STARTED,
+    STOPPED,
+    GuestRule,
+    GuestWanted,
+    MasterKept,
+    Wish,
+)
 from saltvirt.hamaster import files
 from saltvirt.operations import held, keepers
 from saltvirt.placement.facts import Guest
@@ -33,7 +43,8 @@ class Wishes(Fact):
     each guest took of its host. autostarted: guests that libvirt started with their host before.
     confirmed: host to the boot of which a person said that it is off. number: of the last Wish.
     base_term, base_version, offers: see ha.wished: where there are several masters, upon which that
-    was agreed on this was made, and what nobody has agreed on yet."""
+    was agreed on this was made, and what nobody has agreed on yet. remade: it was lost, and made
+    anew from the registry; no person has said anything since."""
 
     armed: bool = True
     guests: dict[str, GuestWanted] = field(default_factory=dict)
@@ -46,6 +57,7 @@ class Wishes(Fact):
     base_term: int = seldom(0)
     base_version: int = seldom(0)
     offers: tuple[str, ...] = seldom(())
+    remade: bool = seldom(False)
 
     @functools.cached_property
     def wished(self) -> Wished:
@@ -77,6 +89,21 @@ class Wishes(Fact):
         )
 
 
+def remade(registry: Registry) -> Wishes:
+    """What can be told of it from what was decided, where nothing else is left."""
+    states = {STATE_STOPPED: STOPPED, STATE_IGNORED: IGNORED}
+    guests = {
+        name: GuestWanted(
+            name,
+            host=one.host or one.last,
+            wanted=states.get(one.state, STARTED),
+            agent_silent_s=one.agent_silent_s,
+        )
+        for name, one in registry.guests.items()
+    }
+    return Wishes(armed=registry.armed, guests=guests, remade=True)
+
+
 def parse(found: Wished) -> Wishes:
     """What masters have agreed on. Raises OperationFailed for what cannot be read."""
     try:
@@ -96,8 +123,29 @@ class WishStore:
         self._known: tuple[tuple[int, ...], Wishes] | None = None
 
     def read(self) -> Wishes:
-        """Raises OperationFailed when the file is damaged."""
-        return files.read(self.path, Wishes) or Wishes()
+        """Raises OperationFailed when the file is damaged, or lost: when there is none, and guests
+        are kept."""
+        found = self._read()
+        if found is None and self._are_kept():
+            raise errors.OperationFailed(
+                f"{self.path} is missing, and there are guests of high availability: the engine "
+                "virt_ha makes it anew from what the hosts keep as soon as it leads; or put it "
+                "back from a backup"
+            )
+        return found or Wishes()
+
+    def _read(self) -> Wishes | None:
+        found = files.read(self.path, Wishes)
+        if found is not None and not found.guests and not files.has(self.path, "guests"):
+            raise errors.OperationFailed(
+                f"{self.path} names no guests at all, not even none: put it back from a backup, or "
+                "move it away: it is made anew"
+            )
+        return found
+
+    def _are_kept(self) -> bool:
+        known = files.read(files.folder(self._opts) / "kept.json", MasterKept)
+        return known is not None and bool(known.registry.guests)
 
     def news(self) -> Wishes | None:
         """The same when the file has changed since it was last asked; None when it has not."""
@@ -109,14 +157,25 @@ class WishStore:
             stamp = (seen.st_ino, seen.st_mtime_ns, seen.st_size)
         if self._known is not None and self._known[0] == stamp:
             return None
-        self._known = stamp, self.read()
+        self._known = stamp, self._read() or Wishes()
         return self._known[1]
+
+    def restore(self, wishes: Wishes) -> bool:
+        """Writes the file anew, if there is none. Returns whether it did. Raises OperationFailed,
+        also at once while another has the file; OSError."""
+        with files.locked(self.path.with_suffix(".lock"), "the engine virt_ha", patience_s=0):
+            if self.path.exists():
+                return False
+            files.write(self.path, wishes)
+            return True
 
     def change(self, what: str, make: Callable[[Wishes], Wishes]) -> Wishes:
         """Writes what ``make`` makes of the present ones, one caller at a time, and returns it as
         it was read again. what: the operation, for others who wait."""
         with files.locked(self.path.with_suffix(".lock"), what):
-            wishes = make(self.read())
+            if self.path.parent != files.folder(self._opts):
+                raise errors.OperationFailed("the files of high availability were moved: try again")
+            wishes = replace(make(self.read()), remade=False)
             files.write(self.path, wishes)
             self.guard(wishes)
             return self.read()
@@ -136,7 +195,7 @@ class WishStore:
         person had wanted here: it is put aside. Raises OperationFailed for what cannot be read, and
         at once while another has the file; OSError."""
         with files.locked(self.path.with_suffix(".lock"), "the engine virt_ha", patience_s=0):
-            old = self.read()
+            old = self._read() or Wishes()
             own = old.wished if self.path.exists() else Wished()
             found, offers, given_up = wished.learned(own, old.offers, news)
             if (found, offers) == (own, old.offers):

@@ -52,7 +52,9 @@ class EngineMaster(machines.Machine):
             self.name, self.world.scenario.masters, members, policy=self.world.policy
         )
         self._wish()
-        touched = Touched(self, self, self, lambda tag, data: json.dumps((tag, data)), self.now)
+        touched = Touched(
+            self, self, self, lambda tag, data: json.dumps((tag, data)), self.now, program="1"
+        )
         self.engine = Engine(self.opts, found, PlacementPolicy(), touched)
         self.state = self.engine.state
         self.world.say(self.name, "starts")

@@ -2,9 +2,12 @@
 have there, and killed wherever it touches the world."""
 
 import os
+import shutil
 import threading
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
@@ -16,7 +19,7 @@ from saltvirt.ha import agent, agent_view
 from saltvirt.ha.facts import ArrivedCall, Beat, Call, digest
 from saltvirt.ha.place import Room
 from saltvirt.ha.policy import HaPolicy
-from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord
+from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord, Wished
 from saltvirt.ha.view import GuestWanted, Tied
 from saltvirt.haagent import definitions
 from saltvirt.hamaster import files, rooms, seen, serve
@@ -376,6 +379,113 @@ def test_by_wishes_that_cannot_be_read_no_guest_is_forgotten(still, opts):
     engine.store.path.write_text("{")
     with pytest.raises(errors.OperationFailed):
         still.engine(opts)
+
+
+def given(engine, still, opts):
+    """An engine that leads, two guests of which a majority keeps what persons want."""
+    leads(engine, still)
+    good = {"web1": GuestWanted("web1", "hv1", priority=7), "db1": GuestWanted("db1", "hv2")}
+    engine.store.change("x", lambda old: replace(old, guests=good))
+    return leads(engine, still, 8)
+
+
+def told_by(engine, still, states, beats=12):
+    """The agents, which keep what they kept, answer a master."""
+    for _ in range(beats):
+        engine.safely()
+        calls = {host: body for host, kind, body in still.told if kind == "call"}
+        still.told.clear()
+        still.now_s += 1
+        for name, state in states.items():
+            call = ArrivedCall(Call.from_answer(calls[name], "salt"), still.now_s)
+            taken = agent.step(state, agent_view.AgentView(calls={"salt": call}), still.now_s,
+                               engine.config.policy)  # fmt: skip
+            states[name] = taken.state
+            engine.inbox.hear(name, "beat", taken.beat.to_answer())
+
+
+def test_a_missing_file_of_wishes_never_means_that_there_are_no_guests(still, opts, caplog):
+    """All guests were struck off on all hosts, and ha_status said that all was well."""
+    engine = still.engine(opts)
+    given(engine, still, opts)
+    engine.store.path.unlink()
+    assert set(engine.registry.guests) == {"web1", "db1"}
+    with pytest.raises(errors.OperationFailed, match="is missing, and there are guests"):
+        engine.store.change("x", lambda old: replace(old, armed=False))
+    engine.safely()
+    assert engine.store.read().guests["web1"].priority == 7
+    assert set(engine.registry.guests) == {"web1", "db1"} and engine.doubt == ""
+    assert "was made anew by what was last known" in caplog.text
+
+
+def test_a_master_that_was_set_up_anew_learns_the_wishes_from_the_hosts(still, opts, tmp_path):
+    states = given(still.engine(opts), still, opts)
+    anew = still.engine({**opts, "cachedir": str(tmp_path / "anew")})
+    told_by(anew, still, states)
+    assert anew.state.leading_s is not None and anew.store.read().guests["web1"].priority == 7
+    assert set(anew.registry.guests) == {"web1", "db1"}
+
+
+def test_without_any_copy_of_the_wishes_the_guests_that_were_decided_on_are_kept(
+    still, opts, tmp_path
+):
+    """As hosts have them of a version that did not tell them."""
+    states = given(still.engine(opts), still, opts)
+    for state in states.values():
+        for one in (state.kept.pending, state.kept.registry):
+            object.__setattr__(one, "wished", Wished())
+    anew = still.engine({**opts, "cachedir": str(tmp_path / "anew")})
+    told_by(anew, still, states)
+    found = anew.store.read()
+    assert found.remade and set(found.guests) == set(anew.registry.guests) == {"web1", "db1"}
+    anew.store.change("a person", lambda old: replace(old, armed=True))
+    assert not anew.store.read().remade
+
+
+def test_a_file_that_does_not_even_name_no_guests_is_damaged(still, opts):
+    engine = still.engine(opts)
+    given(engine, still, opts)
+    engine.store.path.write_text("{}")
+    engine.safely()
+    assert "names no guests at all" in engine.doubt
+    assert set(engine.registry.guests) == {"web1", "db1"}
+
+
+def test_who_is_kept_is_told_to_other_verbs_again(still, opts, monkeypatch):
+    engine = still.engine(opts)
+    given(engine, still, opts)
+    folder = Path(opts["cachedir"]) / "virt" / "keepers"
+    shutil.rmtree(folder)
+    still.now_s += 61
+    engine.safely()
+    assert sorted(os.listdir(folder)) == ["db1", "web1"]
+    full = mock.Mock(side_effect=OSError(28, "No space left on device"))
+    monkeypatch.setattr(engine.store, "guard", full)
+    engine.own = replace(engine.own, number=9)
+    engine.safely()
+    assert "other verbs do not know yet" in engine.doubt
+    monkeypatch.undo()
+    engine.safely()
+    assert engine.doubt == ""
+
+
+def test_the_files_leave_the_cache_when_an_engine_of_this_version_begins(tmp_path):
+    opts = {"cachedir": str(tmp_path / "cache/salt/master"), "id": "salt"}
+    old = tmp_path / "cache/salt/master/virt/ha"
+    old.mkdir(parents=True)
+    (old / "wishes.json").write_text('{"guests": {}}')
+    assert files.folder(opts) == old
+    assert files.settle(opts) == ""
+    new = tmp_path / "lib/salt/master/virt/ha"
+    assert files.folder(opts) == new and (new / "wishes.json").exists() and not old.exists()
+    assert files.settle(opts) == ""
+
+
+def test_where_they_cannot_leave_the_cache_that_is_said(tmp_path):
+    opts = {"cachedir": str(tmp_path / "cache/salt/master"), "id": "salt"}
+    (tmp_path / "lib").write_text("no folder")
+    assert "which is a cache and may be deleted" in files.settle(opts)
+    assert files.folder(opts) == tmp_path / "cache/salt/master/virt/ha"
 
 
 def test_one_of_several_masters_that_knows_no_wishes_asks_for_no_lead(still, opts):

@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,10 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord, Registry
-from saltvirt.ha.view import GuestRule, MasterKept, Tied, Wish
+from saltvirt.ha.view import GuestRule, GuestWanted, MasterKept, Tied, Wish
 from saltvirt.haagent import settings as agent_settings
 from saltvirt.hafence import agents as fences
-from saltvirt.hamaster import arm, files, seen
+from saltvirt.hamaster import arm, config, files, seen
 from saltvirt.hamaster import enable as module
 from saltvirt.hamaster.arm import Arm, ConfirmOff
 from saltvirt.hamaster.enable import Asked, Disable, Enable, Ignore
@@ -216,6 +217,24 @@ def test_the_reserve_is_kept(cloud):
         cloud.guests[host][f"big{host[-1]}"] = guest(memory_kib=300 << 20)
     with pytest.raises(errors.OperationFailed, match="would break virt:ha:reserve: if hv000"):
         enable(cloud, "big0").run()
+
+
+@pytest.mark.parametrize("state", ["started", "stopped"])
+def test_a_guest_that_is_ignored_is_taken_back_only_where_it_was_left(cloud, state):
+    """It was moved by hand: the engine would start it where it left it, beside the other one."""
+    enable(cloud, "web1").run()
+    Ignore(cloud, "web1").run()
+    record = GuestRecord("ignored", host="hv001", places=(GuestPlace("hv001", 1),))
+    write_engine(cloud, Registry(1, 1, guests={"web1": record}))
+    again = Enable(cloud, "web1", Asked(state=state))
+    assert "give it anew, virt.ha_disable and virt.ha_enable" in again.check().reasons[0]
+    with pytest.raises(errors.OperationFailed, match="high availability left it on hv001"):
+        again.run()
+    assert wishes(cloud).guests["web1"].wanted == "ignored"
+    record = replace(record, host="hv000", places=(GuestPlace("hv000", 1),))
+    write_engine(cloud, Registry(1, 1, guests={"web1": record}))
+    Enable(cloud, "web1", Asked(state=state)).run()
+    assert wishes(cloud).guests["web1"].wanted == state
 
 
 # -- ha_ignore -------------------------------------------------------------------------------------
@@ -431,6 +450,26 @@ def test_a_host_that_cannot_be_set_up_stops_no_other(cloud):
     assert answer["retcode"] == 1
 
 
+def test_settings_that_the_engine_does_not_go_by_are_told_to_nobody(cloud, engine):
+    """Agents fed their watchdogs for longer than the engine, with the old time, waited."""
+    cloud.virt_ha_install = cloud.virt_ha_settings = lambda *_args, **_more: 1 / 0
+    write_engine(cloud, Registry(1, 1), settings="of before")
+    assert "restart salt-master" in Setup(cloud).check().answer()["ha"]["comment"]
+    with pytest.raises(errors.OperationFailed, match=r"virt:ha was changed, .* salt-master"):
+        Setup(cloud).run()
+
+
+def test_members_change_only_while_disarmed(cloud, engine):
+    digest = config.of_master(cloud.opts).digest
+    write_engine(cloud, Registry(1, 1, members=("hv000", "hv001")), settings=digest)
+    with pytest.raises(errors.OperationFailed, match="members are hv000, hv001 for as long as"):
+        Setup(cloud).run()
+    cloud.virt_ha_install = lambda host, test: {"changes": {}, "comment": ""}
+    cloud.virt_ha_settings = lambda host, settings, test: {"changes": {}, "comment": ""}
+    WishStore(cloud.opts).change("x", lambda old: replace(old, armed=False))
+    assert all(one.complete for one in Setup(cloud).run().parts)
+
+
 # -- ha_rule ---------------------------------------------------------------------------------------
 
 
@@ -558,6 +597,8 @@ def test_who_waits_for_a_watchdog_is_told_which(cloud, engine, monkeypatch):
 def test_a_persons_word_is_for_the_last_start_of_the_host(cloud, engine):
     registry = Registry(1, 3, hosts={"hv001": HostRecord("suspected", boot=7)},
                         guests={"db1": GuestRecord(places=(GuestPlace("hv001", 7),))})  # fmt: skip
+    given = {"db1": GuestWanted("db1", "hv001")}
+    WishStore(cloud.opts).change("x", lambda old: replace(old, guests=given))
     write_engine(cloud, registry)
     cloud.dead = {"hv001"}
     found = ConfirmOff(cloud, "hv001").check()
