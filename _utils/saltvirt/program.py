@@ -27,6 +27,8 @@ _PACKAGE = '''\
 def check():
     """It is never old."""
 '''
+# what decides, and what travels
+_RULES = ("saltvirt/ha/", "saltvirt/haagent/", "saltvirt/wire.py")
 _WHEN = (1980, 1, 1, 0, 0, 0)
 
 
@@ -45,6 +47,24 @@ def made(library: str | Path, module: str) -> bytes:
             info.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(info, files[name])
     return found.getvalue()
+
+
+def digest(path: str | Path, module: str) -> str:
+    """The digest of the rules that a program goes by: of what it has of the packages in _RULES.
+    path: the archive that ``made`` has made, or the library that one would be made of."""
+    home = Path(path)
+    if home.is_dir():
+        files = {
+            f"saltvirt/{one.relative_to(home)}": one.read_bytes() for one in needed(home, module)
+        }
+    else:
+        with zipfile.ZipFile(home) as archive:
+            files = {name: archive.read(name) for name in archive.namelist()}
+    found = hashlib.sha256()
+    for name in sorted(files):
+        if name.startswith(_RULES):
+            found.update(f"{name} {hashlib.sha256(files[name]).hexdigest()}\n".encode())
+    return found.hexdigest()
 
 
 def kept(library: str | Path, module: str, folder: str) -> str:

@@ -79,6 +79,34 @@ def _heartbeat(world, name, to):
     world.hosts[name].heartbeat = switch(to, "heartbeat")
 
 
+def _disk(world, name, to, seconds="0"):
+    """The host's own disk."""
+    host = world.hosts[name]
+    host.disk_full, host.disk_slow_s = to == "full", float(seconds)
+
+
+def _run(world, name, to):
+    """What outlives the agent, but not its host."""
+    host = world.hosts[name]
+    host.run_full = to == "full" and host.is_on
+    if host.state is not None and not host.run_full:
+        host.runtime = host.state
+
+
+def _settings(world, name, key, value=""):
+    """What its configuration says; usual: the same as all others have."""
+    machine, usual = _machine(world, name), world.scenario.policy
+    if key != "usual":
+        machine.use(key, value)
+    elif (machine.policy, machine.program) != (usual, "1"):
+        machine.policy = usual
+        machine.use("program", "1")
+
+
+def _liar(world, name, to):
+    world.hosts[name].liar = switch(to, "liar")
+
+
 def _bmc(world, name, to):
     host = world.hosts[name]
     if to == "lies":
@@ -240,5 +268,6 @@ COMMANDS = {
     "power": _power, "network": _network, "storage": _storage, "bmc": _bmc, "watchdog": _watchdog,
     "cut": _cut, "heal": _heal, "shutdown": _shutdown, "reboot": _reboot, "agent": _agent,
     "master": _master, "maintenance": _maintenance, "hang": _hang, "heartbeat": _heartbeat,
-    "say": _say, "confirm": _confirm, "guest": _guest, "ha": _ha, "clock": _clock,
+    "disk": _disk, "run": _run, "settings": _settings, "liar": _liar, "say": _say,
+    "confirm": _confirm, "guest": _guest, "ha": _ha, "clock": _clock,
 }  # fmt: skip

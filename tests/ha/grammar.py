@@ -4,10 +4,15 @@ import math
 
 MASTER = "master"
 # no scenario waits longer than a day, and no clock is set further than by some years
+TIMES = "feed_lease_s|watchdog_s|lead_lease_s|suspect_s|clock_drift|margin_s"
 DAY_S, YEARS_S, MOST = 86_400, 1e9, 1_000_000
 # command → its forms. A word in capitals stands for what is named so; a|b for one of these words
 FORMS = {
     "power": ["HOST on|off"],
+    "disk": ["HOST on|full", "HOST slow SECONDS"],
+    "run": ["HOST on|full"],
+    "settings": [f"MACHINE {TIMES} SECONDS", "MACHINE program WORD", "MACHINE usual"],
+    "liar": ["HOST on|off"],
     "network": ["MACHINE on|off"],
     "storage": ["HOST on|off", "HOST slow SECONDS"],
     "heartbeat": ["HOST on|off"],
@@ -77,6 +82,8 @@ def _is(kind, word, names):
         return 0 <= _number(word) <= DAY_S
     if kind == "+SECONDS":
         return abs(_number(word)) <= YEARS_S
+    if kind == "WORD":
+        return True
     if kind == "COUNT":
         return word.isdecimal() and int(word) <= MOST
     return word in kind.split("|")

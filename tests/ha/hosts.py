@@ -4,19 +4,21 @@ management board, guests that come, go and crash.
 
 from dataclasses import dataclass, fields, replace
 
-from saltvirt.ha import agent, agent_known, agent_view, view
+from saltvirt.ha import agent_disk, agent_known, agent_view, view
 from saltvirt.ha.facts import (
     ALIVE,
     CRASHED,
     FAILED,
     INCOMING,
     OFF,
+    OVER,
     RUNNING,
     STARTING,
     STOPPED,
     ArrivedBeat,
     ArrivedCall,
     GuestThere,
+    Pledge,
 )
 from tests.ha.machines import Machine
 
@@ -32,6 +34,29 @@ def like(beat, before):
     """The same, with the very objects of the one before where they are equal."""
     pairs = ((name, getattr(before, name)) for name in (one.name for one in fields(beat)))
     return replace(beat, **{name: old for name, old in pairs if getattr(beat, name) == old})
+
+
+class Disk(agent_disk.Disk):
+    """What a host has on its own disk, which may be full, or slow."""
+
+    def __init__(self, host):
+        super().__init__(host.kept)
+        self.host = host
+
+    def begin(self, kept):
+        slow_s = self.host.disk_slow_s
+        if self.host.disk_full:
+            self.ended(written=False)
+        elif slow_s:
+            self.host.world.at(slow_s, self.wrote)
+        else:
+            self.wrote()
+
+    def wrote(self):
+        """It is there, unless the agent that wrote it is there no longer."""
+        if self.host.disk is self:
+            self.ended(written=True)
+            self.host.kept = self.has
 
 
 @dataclass
@@ -73,6 +98,9 @@ class Host(Machine):
         self.wrote_at = None
         self.slow_s = 0.0
         self.last_lease = False
+        self.disk, self.disk_full, self.disk_slow_s = Disk(self), False, 0.0
+        self.run_full, self.said = False, None
+        self.policy, self.program, self.liar = world.scenario.policy, "1", False
 
     # power
 
@@ -95,8 +123,8 @@ class Host(Machine):
         if not self.is_on:
             return
         self.is_on = False
-        self.state = self.runtime = None
-        self.device_armed = False
+        self.state = self.runtime = self.disk = self.said = None
+        self.device_armed = self.run_full = False
         for copy in self.copies.values():
             copy.state, copy.busy = OFF, copy.busy + 1
             copy.moving_since = None
@@ -108,6 +136,7 @@ class Host(Machine):
         if self.is_on and self.runtime is not None and self.state is None:
             self.asked, self.rested = "", False
             self.state = self.runtime.begun(self.now())
+            self.disk, self.said = Disk(self), None
             self.ticks += 1
             self.world.say(self.name, "agent starts")
             self.tick(self.ticks)
@@ -125,19 +154,54 @@ class Host(Machine):
         if self.state is None or ticks != self.ticks:
             return
         world = self.world
-        world.at(world.policy.beat_s / self.rate, self.tick, ticks)
+        world.at(self.policy.beat_s / self.rate, self.tick, ticks)
         if self.hung:
             return
         self.receive()
-        taken = agent.step(self.state, self.view(), self.now(), world.policy)
-        self.state = self.runtime = taken.state
-        self.kept = taken.state.kept
-        self.tell(taken.beat)
+        taken = self.taken()
+        self.state = taken.state
+        if not self.run_full:
+            self.runtime = taken.state
+        self.said = taken.beat
+        self.tell(self.as_told(taken.beat))
         self.last_lease = False
         for action in taken.actions:
             self.act(action)
             if self.state is None:
                 break
+
+    def taken(self):
+        """Its step. Where its restart would not find what it must, it begins nothing."""
+        seen, now_s = self.view(), self.now()
+        policy = self.policy
+        if self.program != "1":  # another program may feed by other rules than those it announces
+            policy = replace(policy, feed_lease_s=5 * policy.feed_lease_s)
+        if self.run_full and self.said is not None:
+            return agent_disk.still(self.state, self.said, seen, now_s, policy)
+        return agent_disk.turn(self.state, seen, now_s, policy, self.disk)
+
+    def as_told(self, beat):
+        """A liar says of all others that nobody hears them, and what would make a proof of them."""
+        beat = replace(beat, terms=self.policy.terms(self.program))
+        if not self.liar:
+            return beat
+        others = [name for name in self.world.hosts if name != self.name]
+        boots = {name: one.boot for name, one in self.state.kept.registry.hosts.items()}
+        terms = self.policy.terms(self.program)
+        words = {
+            name: Pledge(boots.get(name, 1), 2**40, True, 0, OVER, False, terms) for name in others
+        }
+        return replace(beat, pledges=words, silent_s=dict.fromkeys(others, 1000.0))
+
+    def use(self, key, value):
+        """Other settings, or another program, by which its agent goes on: as by SIGHUP."""
+        if key == "program":
+            self.program = value
+        else:
+            self.policy = replace(self.policy, **{key: float(value)})
+        if self.state is not None:
+            self.kill_agent()
+            self.start_agent()
 
     def names(self, calls):
         """Guests of high availability, as far as it has heard: of others it tells nothing."""
@@ -164,7 +228,8 @@ class Host(Machine):
             },
             watchdog=self.watchdog,
             works=self.watchdog and self.device_armed,
-            watchdog_s=world.policy.watchdog_s,
+            watchdog_s=self.policy.watchdog_s,
+            program=self.program,
             storage_silent_s=self.storage_silent_s(),
             asked="stop" if self.asked == "restart" else self.asked,
             leases={
@@ -222,7 +287,8 @@ class Host(Machine):
         self.last_lease = True
         if self.device_armed and self.watchdog:
             self.fed += 1
-            self.world.at(self.world.policy.watchdog_s / self.rate, self.unfed, self.fed)
+            by_s = self.policy.watchdog_s if self.state is None else self.state.watchdog_s
+            self.world.at(by_s / self.rate, self.unfed, self.fed)
 
     def do_arm(self, action):
         self.device_armed = True
@@ -339,7 +405,7 @@ class Host(Machine):
         """What the target's own agent says when a guest is about to come."""
         able = self.is_on and not self.hung and self.storage and self.state is not None
         return able and agent_known.consents(
-            self.state, action.guest, action.epoch, self.now(), self.world.policy
+            self.state, action.guest, action.epoch, self.now(), self.policy
         )
 
     def migrated(self, action, target, copy, busy, there):

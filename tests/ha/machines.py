@@ -52,6 +52,7 @@ class Master(Machine):
         super().__init__(world, name)
         self.kept, self.state = view.MasterKept(), None
         self.running, self.wanted = 0, {}
+        self.policy, self.program = world.scenario.policy, "1"
         # of several: what its file says (a number of World.said), what of it is not agreed on yet
         self.file, self.offers = Wished(), ()
 
@@ -68,11 +69,21 @@ class Master(Machine):
             self.state = None
             self.world.say(self.name, "is killed")
 
+    def use(self, key, value):
+        """Other settings, or another program: by them it begins anew."""
+        if key == "program":
+            self.program = value
+        else:
+            self.policy = replace(self.policy, **{key: float(value)})
+        if self.state is not None:
+            self.stop()
+            self.start()
+
     def tick(self, running):
         if self.state is None or running != self.running:
             return
         world = self.world
-        world.at(world.policy.beat_s / self.rate, self.tick, running)
+        world.at(self.policy.beat_s / self.rate, self.tick, running)
         self.receive()
         if world.shares:
             self.listen()
@@ -147,5 +158,6 @@ class Master(Machine):
             maintenance=frozenset(world.maintenance),
             armed=said["armed"],
             wished=self.file if world.shares else None,
-            policy=world.policy,
+            policy=self.policy,
+            program=self.program,
         )

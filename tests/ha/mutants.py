@@ -20,8 +20,9 @@ WITHOUT = {
     "must_kill": False, "is_given_up": False, "does_not_hear": True, "may_grant": True,
     "lead_is_over": True, "may_start": True, "leads": _led_once, "is_enough": True,
     "may_master_acknowledge": True, "fences_left": True, "is_at_rest": False, "fence_proves": True,
-    "watchdog_proves": True, "boot_proves": True, "is_released": True, "is_gone": True,
-    "is_over": True, "may_place": True, "lease_proves": True,
+    "watchdog_proves": True, "is_on_same_terms": True, "may_believe": True,
+    "announced_s": lambda _old, new, *_: new, "boot_proves": True, "is_released": True,
+    "is_gone": True, "is_over": True, "may_place": True, "lease_proves": True,
 }  # fmt: skip
 
 

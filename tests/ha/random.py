@@ -69,6 +69,7 @@ def draw(seed, trap=0.5):
     if len(masters) > 1 and not only_masters and more.random() < trap / 4:
         data |= {"suspect_s": 3, "lead_lease_s": 30, "impatient": True}
         steps.append(_asks_early(more, list(hosts), masters))
+    _differing(random.Random(f"{seed}, and terms"), steps, list(hosts), masters, only_masters, trap)
     back = random.Random(f"{seed}, and back")
     if back.random() < 0.3:
         name, ranks = back.choice(list(guests)), back.sample(list(hosts), min(count, 3))
@@ -78,10 +79,62 @@ def draw(seed, trap=0.5):
     return data
 
 
+def _differing(rng, steps, hosts, masters, only_masters, trap):
+    """Disks that are full or slow, settings and programs that differ, and members that lie."""
+    if only_masters:
+        return
+    for _ in range(rng.choice((0, 0, 1, 3))):
+        host, step = rng.choice(hosts), rng.choice(steps)
+        step.insert(rng.randrange(len(step) + 1), rng.choice((
+            f"disk {host} full", f"disk {host} slow {rng.choice((1, 4, 20))}", f"disk {host} on",
+            f"run {host} full", f"run {host} on",
+            f"settings {rng.choice([host, *masters])} {_setting(rng)}",
+        )))  # fmt: skip
+    if rng.random() < trap / 2:
+        steps.append(_differing_trap(rng, hosts, masters))
+
+
+def _setting(rng):
+    return rng.choice((
+        "feed_lease_s 30", "feed_lease_s 5", "watchdog_s 30", "lead_lease_s 4", "lead_lease_s 20",
+        "clock_drift 0.2", "suspect_s 4", "program 2",
+    ))  # fmt: skip
+
+
+def _differing_trap(rng, hosts, masters):
+    """The watchdog alone could prove anything, and its times are not what the leader thinks; or a
+    host lies of another one; or a disk takes nothing while something happens elsewhere."""
+    host = rng.choice(hosts)
+    others = [one for one in hosts if one != host]
+    off = [f"{what} {one} off" for what in ("bmc", "heartbeat") for one in hosts]
+    kind = rng.random()
+    if kind < 0.3:
+        said = f"settings {host} {rng.choice(('feed_lease_s 40', 'watchdog_s 40', 'program 2'))}"
+        gone = [f"network {host} off"]
+        way = rng.choice(([said, "delay 20", *gone], [*gone, "delay 3", said], [said, *gone]))
+        return [*_whole(hosts, masters), *off, *way, "delay 120"]
+    if kind < 0.5 and len(hosts) > 2:
+        liar = rng.choice(others)
+        return [*_whole(hosts, masters), *off, f"watchdog {host} off", "delay 20",
+                f"liar {liar} on", f"network {host} off", "delay 75"]  # fmt: skip
+    if kind < 0.75 and len(masters) > 1:
+        first, second = rng.sample(masters, 2)
+        cuts = [f"cut {host} {one}" for one in (*others, second)]
+        return [*_whole(hosts, masters), *off, f"master {second} stop", "delay 20",
+                f"master {second} start", *cuts, "delay 9", f"settings {host} feed_lease_s 90",
+                "delay 9", f"master {first} stop", "delay 150"]  # fmt: skip
+    disk = rng.choice((f"disk {host} full", f"run {host} full", f"disk {host} slow 25"))
+    then = rng.choice((f"reboot {others[0]}", f"agent {others[0]} restart", "guest g1 crash",
+                       f"agent {others[0]} kill", f"master {masters[0]} restart"))  # fmt: skip
+    return [*_whole(hosts, masters), disk, "delay 5", then, "delay 60"]
+
+
 def _whole(hosts, masters):
     """All that was broken before is whole again."""
-    for what in ("network", "storage", "heartbeat", "watchdog", "power"):
+    for what in ("network", "storage", "heartbeat", "watchdog", "disk", "run", "power"):
         yield from (f"{what} {one} on" for one in hosts)
+    yield from (f"liar {one} off" for one in hosts)
+    yield from (f"settings {one} usual" for one in (*hosts, *masters))
     yield from (f"hang {one} off" for one in hosts)
     yield from (f"maintenance {one} off" for one in hosts)
     yield from (f"network {one} on" for one in masters)
@@ -363,11 +416,14 @@ def _violation(world):
 def _heal(world):
     """All is whole again; what is off is switched on; who was proven to be off is confirmed."""
     for name in world.masters:
+        commands.do(world, f"settings {name} usual")
         commands.do(world, f"master {name} start")
         commands.do(world, f"network {name} on")
     for name, host in world.hosts.items():
-        for what in ("network", "storage", "heartbeat", "bmc", "watchdog"):
+        for what in ("network", "storage", "heartbeat", "bmc", "watchdog", "disk", "run"):
             commands.do(world, f"{what} {name} on")
+        commands.do(world, f"liar {name} off")
+        commands.do(world, f"settings {name} usual")
         commands.do(world, f"hang {name} off")
         commands.do(world, f"maintenance {name} off")
         if not host.is_on:

@@ -7,7 +7,7 @@ import pytest
 
 from saltvirt.ha import facts, quorum, safety
 from saltvirt.ha.facts import Beat, Call, GuestThere, Pledge, Promise
-from saltvirt.ha.policy import HaPolicy
+from saltvirt.ha.policy import HaPolicy, Terms
 from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord
 
 POLICY = HaPolicy(feed_lease_s=8, watchdog_s=10, lead_lease_s=6, suspect_s=6, max_fences=2)
@@ -58,7 +58,7 @@ def test_peers_acknowledge_a_host_when_they_are_a_majority_with_it(peers, member
 
 @pytest.mark.parametrize("at, holds", [(None, False), (92, False), (92.1, True), (100, True)])
 def test_a_lease_holds_so_long_after_the_beat_was_sent(at, holds):
-    assert safety.lease_holds(at, 100, POLICY) is holds
+    assert safety.lease_holds(at, 100, 8) is holds
 
 
 @pytest.mark.parametrize(
@@ -243,3 +243,67 @@ def test_a_lease_proves_where_it_was_got_for_this_question(taker, lease, proves)
     beat = Beat("h1", 4, 1, leases={} if lease is None else {"web1": lease})
     record = GuestRecord(changed=7, taker=taker)
     assert safety.lease_proves(record, "web1", beat) is proves
+
+
+# -- what was announced, and who is believed --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "old_s, new_s, acknowledged, goes_by_s",
+    [
+        (None, 30, 0, 30),  # the first in this boot
+        (8, 30, 0, 8), (8, 30, 1, 30),  # longer: once a majority that counts on it has one who knows
+        (30, 8, 0, 8), (30, 8, 1, 8),  # shorter: at once
+        (8, 8, 0, 8),
+    ],
+)  # fmt: skip
+def test_a_host_goes_by_a_longer_time_when_enough_know_of_it(old_s, new_s, acknowledged, goes_by_s):
+    assert safety.announced_s(old_s, new_s, acknowledged, THREE) == goes_by_s
+
+
+TERMS = POLICY.terms("program")
+
+
+@pytest.mark.parametrize(
+    "terms, alike",
+    [
+        (TERMS, True),
+        (POLICY.terms("another"), False),
+        (replace(POLICY, feed_lease_s=30).terms("program"), False),
+        (replace(POLICY, margin_s=4).terms("program"), False),
+        (replace(POLICY, stable_s=4).terms("program"), True),  # no proof rests on it
+        (Terms(), False),
+    ],
+)
+def test_a_watchdog_proves_something_on_the_leaders_own_terms_alone(terms, alike):
+    assert safety.is_on_same_terms(Pledge(terms=terms), TERMS) is alike
+
+
+@pytest.mark.parametrize(
+    "tellers, members, enough",
+    [
+        (("h1",), THREE, False), (("h1", "h2"), THREE, True), (("h1", "stranger"), THREE, False),
+        (("h1",), TWO, False), (("h1", "h2"), FIVE, False), (("h1", "h2", "h3"), FIVE, True),
+    ],
+)  # fmt: skip
+def test_hosts_are_believed_of_another_one_when_they_are_a_majority(tellers, members, enough):
+    assert safety.may_believe(tellers, members) is enough
+
+
+@pytest.mark.parametrize(
+    "told, watchdog_s, fired_s",
+    [({}, 10, 8 + 20), ({"feed_lease_s": 30}, 10, 30 + 20), ({}, 40, 8 + 80),
+     ({"feed_lease_s": 2}, 2, 8 + 20)],
+)  # fmt: skip
+def test_of_each_time_the_longer_one_counts(told, watchdog_s, fired_s):
+    policy = replace(POLICY, clock_drift=0, margin_s=0)
+    assert policy.must_have_fired_s(watchdog_s, replace(policy, **told).terms("")) == fired_s
+    slow = replace(policy, clock_drift=0.2).terms("")
+    assert policy.must_have_fired_s(10, slow) == pytest.approx(28 * 1.5)
+
+
+def test_a_lead_ends_by_the_shortest_time_of_those_who_granted_it():
+    short, drifts = replace(POLICY, lead_lease_s=4), replace(POLICY, clock_drift=0.2)
+    granted = [short.terms(""), drifts.terms(""), Terms()]
+    assert POLICY.lead_by([]) == POLICY.lead_by([Terms()]) == POLICY
+    assert POLICY.lead_by(granted) == replace(POLICY, lead_lease_s=4, clock_drift=0.2)

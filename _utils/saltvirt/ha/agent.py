@@ -43,15 +43,16 @@ def step(before: AgentState, view: AgentView, now_s: float, policy: HaPolicy) ->
     state = replace(before)
     _listen(state, view)
     _follow(state, view, now_s, policy)
-    _lease(state, view)
+    acknowledged(state, view)
+    _announce(state, view, policy)
     _turn(state, view, now_s)
     armed = view.works and agent_known.wants_watchdog(state, view, state.phase)
     _pledge(state, view, armed)
     state.tried = _tried(state, view)
     beat = _beat(state, view, armed, now_s, policy)
-    useful = {seq: at for seq, at in state.sent.items() if now_s - at < policy.feed_lease_s}
-    state.sent = {**useful, state.seq: now_s}
-    lease = safety.lease_holds(state.lease_from_s, now_s, policy)
+    sends(state, now_s, policy)
+    feed_lease_s = agent_known.feed_lease_s(state, policy)
+    lease = safety.lease_holds(state.lease_from_s, now_s, feed_lease_s)
     actions = Acting(state, view, policy, lease, now_s).actions()
     state.tried |= {one.guest: one.epoch for one in actions if one.kind == START}
     return AgentStep(state, beat, tuple(actions))
@@ -81,6 +82,8 @@ def _listen(state: AgentState, view: AgentView) -> None:
     for source in (view.beats, view.stored):
         for host, arrived in source.items():
             beat = arrived.beat
+            if not _may_be_kept(beat, view):
+                continue
             if safety.may_acknowledge(state.kept.promises.get(host), beat.boot):
                 heard = Heard(beat.boot, beat.seq)
                 acks[host] = max(acks.get(host, heard), heard, key=facts.order)
@@ -91,9 +94,17 @@ def _listen(state: AgentState, view: AgentView) -> None:
     state.kept = replace(state.kept, pledges=pledges)
 
 
+def _may_be_kept(beat: Beat, view: AgentView) -> bool:
+    """What a peer says of itself is on the disk before it is acknowledged: where nothing new can be
+    written down, only what the disk has, whatever became of what was being written."""
+    found = [one.pledges.get(beat.host) for one in view.disk or ()]
+    return all(one is not None and one.lasting == beat.pledge.lasting for one in found)
+
+
 def _follow(state: AgentState, view: AgentView, now_s: float, policy: HaPolicy) -> None:
-    """Calls of masters: grants the lead, promises, keeps the registry."""
-    for arrived in view.calls.values():
+    """Calls of masters: grants the lead, promises, keeps the registry. All that must be written
+    down first."""
+    for arrived in view.calls.values() if view.disk is None else ():
         call, kept = arrived.call, state.kept
         granted_s = now_s - state.granted_s
         if not call.asks or not safety.may_grant(call, kept.term, kept.leader):
@@ -133,7 +144,13 @@ def _keep(kept: Kept, call: Call) -> Kept:
     return replace(kept, pending=pending, registry=acted)
 
 
-def _lease(state: AgentState, view: AgentView) -> None:
+def sends(state: AgentState, now_s: float, policy: HaPolicy) -> None:
+    """When the beats were sent by which it may feed, the one that goes out now among them."""
+    useful = {seq: at for seq, at in state.sent.items() if now_s - at < policy.feed_lease_s}
+    state.sent = {**useful, state.seq: now_s}
+
+
+def acknowledged(state: AgentState, view: AgentView) -> None:
     """When the last beat was sent that the master or enough peers have acknowledged."""
     masters = [_acked_s(state, arrived.call.acks) for arrived in view.calls.values()]
     members = state.kept.registry.members
@@ -141,6 +158,15 @@ def _lease(state: AgentState, view: AgentView) -> None:
     enough = [at for count, at in enumerate(peers, 1) if safety.enough_acknowledge(count, members)]
     found = (state.lease_from_s, *masters, *enough)
     state.lease_from_s = max((at for at in found if at is not None), default=None)
+
+
+def _announce(state: AgentState, view: AgentView, policy: HaPolicy) -> None:
+    """By what it feeds its watchdog, as others may count on it."""
+    members = state.kept.registry.members
+    known = agent_known.knowing(state, view, state.first_seq)
+    feed_lease_s, watchdog_s = state.feed_lease_s, state.watchdog_s
+    state.feed_lease_s = safety.announced_s(feed_lease_s, policy.feed_lease_s, known, members)
+    state.watchdog_s = safety.announced_s(watchdog_s, view.watchdog_s, known, members)
 
 
 def _acked_s(state: AgentState, acks: dict[str, Heard]) -> float | None:
@@ -241,5 +267,7 @@ def _beat(state: AgentState, view: AgentView, armed: bool, now_s: float, policy:
         applied=kept.registry.version,
         leases=view.leases,
         wished=wished,
+        terms=policy.terms(view.program),
+        settings=view.settings,
         registry=kept.pending if asks else None,
     )

@@ -41,8 +41,14 @@ def consents(state: AgentState, guest: str, epoch: int, now_s: float, policy: Ha
     if record is None or state.phase != WORKING:
         return False
     mine = (record.target, record.target_boot) == (state.host, state.boot)
-    lease = safety.lease_holds(state.lease_from_s, now_s, policy)
+    lease = safety.lease_holds(state.lease_from_s, now_s, feed_lease_s(state, policy))
     return mine and record.epoch + 1 == epoch and lease
+
+
+def feed_lease_s(state: AgentState, policy: HaPolicy) -> float:
+    """So long after it sent the beat that was acknowledged it feeds its watchdog."""
+    own_s = policy.feed_lease_s
+    return own_s if state.feed_lease_s is None else min(own_s, state.feed_lease_s)
 
 
 def way_down(view: AgentView, policy: HaPolicy) -> str:

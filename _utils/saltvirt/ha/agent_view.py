@@ -23,7 +23,9 @@ class AgentView:
     that it last read on shared pools. calls: the last of each master. guests: what libvirt has of
     guests that high availability has started or may start. watchdog: there is a device; works: it
     is open, and feeding it did no harm. storage_silent_s: as Beat has it. asked: stop, shutdown,
-    reboot or nothing. leases: guests whose disks' lease this host has got."""
+    reboot or nothing. leases: guests whose disks' lease this host has got. watchdog_s: unfed so
+    long, it is to cut the power. program, settings: digests of what this agent runs by. disk: None,
+    or nothing new can be written down now, and this is what the disk may have, each of them."""
 
     beats: dict[str, ArrivedBeat] = field(default_factory=dict)
     stored: dict[str, ArrivedBeat] = field(default_factory=dict)
@@ -35,6 +37,9 @@ class AgentView:
     storage_silent_s: float | None = None
     asked: str = ""
     leases: dict[str, int] = field(default_factory=dict)
+    program: str = ""
+    settings: str = ""
+    disk: tuple[Kept, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -57,14 +62,15 @@ class Kept:
 @dataclass
 class AgentState:
     """What the agent knows from step to step; a step changes a copy of it. kept: over a loss of
-    power; seq, believed, unpledged, tried, phase: over its own restarts in one boot; the rest
-    begins anew.
+    power; seq, believed, unpledged, tried, phase, feed_lease_s, watchdog_s: over its own restarts
+    in one boot; the rest begins anew.
 
     since_s: when it began. granted_s: when it last granted the lead. sent: seq to when. heard: last
     beat of a peer by the network. believed: others may believe that its watchdog is armed.
     unpledged: the first beat that said that it is not. phase, phase_seq: what it is about, and the
     first beat that said so. tried: the last epoch of each guest that was here in this boot.
-    asked_s: since when it is to stop.
+    asked_s: since when it is to stop. first_seq: its first beat, since the agent began.
+    feed_lease_s, watchdog_s: by what it feeds its watchdog; see ``safety.announced_s``.
     """
 
     host: str
@@ -83,13 +89,20 @@ class AgentState:
     tried: dict[str, int] = field(default_factory=dict)
     phase: str = WORKING
     phase_seq: int = 0
+    first_seq: int = 0
+    feed_lease_s: float | None = None
+    watchdog_s: float | None = None
 
     def begun(self, now_s: float) -> AgentState:
         """As it is after the agent's own restart."""
         began = begun(self.host, self.boot, self.kept, now_s)
+        seq = max(self.seq, began.seq)
         return replace(
             began,
-            seq=max(self.seq, began.seq),
+            seq=seq,
+            first_seq=seq + 1,
+            feed_lease_s=self.feed_lease_s,
+            watchdog_s=self.watchdog_s,
             believed=self.believed,
             unpledged=self.unpledged,
             phase=self.phase,
@@ -107,6 +120,7 @@ class AgentState:
             sent={},
             lease_from_s=None,
             tried={},
+            first_seq=self.seq + 1,
         )
 
 

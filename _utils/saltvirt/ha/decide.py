@@ -39,7 +39,7 @@ def decide(view: View, state: MasterState, now_s: float) -> Decision:
     fences: tuple[Fence, ...] = ()
     if state.leading_s is not None and state.ready:
         state = _promised(state, view, now_s)
-        if lead.is_settled(state):
+        if lead.is_settled(state) and view.known:
             state, decided = _changed(state, view, now_s)
             state, fences = _fenced(state, view, now_s)
     state = replace(state, seq=state.seq + 1)
@@ -50,15 +50,12 @@ def decide(view: View, state: MasterState, now_s: float) -> Decision:
 
 
 def _listened(state: MasterState, view: View) -> MasterState:
-    """What hosts said of themselves, and others of those that are silent."""
+    """What hosts said of themselves."""
     acks, pledges = dict(state.acks), dict(state.kept.pledges)
-    silent = state.kept.registry.asked_about
     for host, arrived in view.beats.items():
         beat = arrived.beat
-        told = {name: beat.pledges[name] for name in silent if name in beat.pledges}
-        for name, pledge in (*told.items(), (host, beat.pledge)):
-            if _is_newer(pledge, pledges.get(name)):
-                pledges[name] = pledge
+        if _is_newer(beat.pledge, pledges.get(host)):
+            pledges[host] = beat.pledge
         if _is_newer(beat, acks.get(host)):
             acks[host] = Heard(beat.boot, beat.seq)
     return replace(state, acks=acks, kept=replace(state.kept, pledges=pledges))
@@ -111,7 +108,7 @@ def _pruned(state: MasterState, view: View, now_s: float) -> tuple[MasterState, 
         known = {name: one for name, one in registry.guests.items() if name in view.guests}
         registry = replace(registry, guests=known)
     registry = replace(registry, armed=view.armed)
-    registry = wished.offered(registry, view.wished, registry.version + 1)
+    registry = wished.offered(registry, view.wished, registry.version + 1, view.alone)
     return replace(state, fenced_s=fenced_s), registry
 
 

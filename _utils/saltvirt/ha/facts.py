@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from saltvirt.ha.policy import Terms
 from saltvirt.ha.registry import Registry, Wished
 from saltvirt.wire import Fact, seldom
 
@@ -50,7 +51,8 @@ class Promise(Fact):
 
 @dataclass(frozen=True)
 class Pledge(Fact):
-    """What a host has last said of itself: armed: its guests run only while its watchdog does."""
+    """What a host has last said of itself: armed: its guests run only while its watchdog does.
+    terms: by which it feeds that."""
 
     boot: int = 0
     seq: int = 0
@@ -58,11 +60,12 @@ class Pledge(Fact):
     watchdog_s: float = 0
     phase: str = WORKING
     freeze: bool = False
+    terms: Terms = field(default_factory=Terms)
 
     @property
     def lasting(self) -> tuple[object, ...]:
         """What of it must not be forgotten: the number of a beat may be."""
-        return self.boot, self.armed, self.watchdog_s, self.phase, self.freeze
+        return self.boot, self.armed, self.watchdog_s, self.phase, self.freeze, self.terms
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,8 @@ class Beat(Fact):
     granted_s: how long ago. stored: (term, version) of the registry that it keeps; applied: the
     version that it acts by. leases: guests whose disks' lease it has got, with the version of
     the registry that told it to. definitions: ``digest`` of those that it keeps. wished: what
-    persons want by the registry that it acts by; the text is for a master that asks.
+    persons want by the registry that it acts by; the text is for a master that asks. terms: what
+    proofs of it depend on; settings: the digest of all its settings.
     """
 
     host: str
@@ -120,12 +124,16 @@ class Beat(Fact):
     leases: dict[str, int] = field(default_factory=dict)
     definitions: str = ""
     wished: Wished = field(default_factory=Wished)
+    terms: Terms = field(default_factory=Terms)
+    settings: str = ""
     registry: Registry | None = None
 
     @property
     def pledge(self) -> Pledge:
         """What others keep of it."""
-        return Pledge(self.boot, self.seq, self.armed, self.watchdog_s, self.phase, self.freeze)
+        return Pledge(
+            self.boot, self.seq, self.armed, self.watchdog_s, self.phase, self.freeze, self.terms
+        )
 
     @property
     def leaves(self) -> bool:

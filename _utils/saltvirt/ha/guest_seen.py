@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from saltvirt.ha import safety
-from saltvirt.ha.facts import ALIVE, Beat, GuestThere, Pledge
+from saltvirt.ha import pledges, safety
+from saltvirt.ha.facts import ALIVE, Beat, GuestThere
 from saltvirt.ha.registry import MAINTENANCE, UP, GuestPlace, GuestRecord, HostRecord, Registry
 from saltvirt.ha.view import GuestWanted, MasterState, View
 
@@ -55,7 +55,7 @@ class GuestSeen:
 
     def _cleared(self, place: GuestPlace) -> bool:
         host = self.registry.host(place.host)
-        pledge = self.state.kept.pledges.get(place.host, Pledge())
+        pledge = pledges.of(place.host, self.state, self.view)
         proven = safety.is_gone(place, host) or safety.boot_proves(place, host.boot)
         over = safety.is_over(place, pledge) and not pledge.freeze
         return proven or over or (not self._is_own(place) and self._is_given_back(place))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from saltvirt.ha import facts, safety
+from saltvirt.ha import facts, pledges, safety
 from saltvirt.ha.facts import ArrivedBeat, Beat, Pledge
 from saltvirt.ha.registry import FENCING, IGNORED, SUSPECTED, HostRecord, Registry
 from saltvirt.ha.transitions import HOSTS, Row, by_state, first
@@ -48,8 +48,8 @@ class HostCase:
 
     @cached_property
     def pledge(self) -> Pledge:
-        """The last that anybody is known to have heard of it."""
-        return self.state.kept.pledges.get(self.name, Pledge())
+        """What it has last said of itself, as far as that may be believed."""
+        return pledges.of(self.name, self.state, self.view)
 
     @property
     def question(self) -> str:
@@ -136,7 +136,13 @@ class HostCase:
         if since is None or since[0] != self.record.ballot:
             return False
         boot, policy = self.record.boot, self.view.policy
-        return safety.watchdog_proves(since[1], self.now_s, self.pledge, boot, policy)
+        return self.is_on_same_terms() and safety.watchdog_proves(
+            since[1], self.now_s, self.pledge, boot, policy
+        )
+
+    def is_on_same_terms(self) -> bool:
+        """It has announced the times and the program that this master goes by."""
+        return safety.is_on_same_terms(self.pledge, self.view.terms)
 
     def is_heard_by_others(self) -> bool:
         return not self._is_enough(self._not_hearing())
@@ -205,11 +211,15 @@ def stuck_why(case: HostCase) -> str:
 def no_proof(case: HostCase) -> str:
     """Why no proof is to be expected of a host that a majority has given up, or nothing."""
     pledge = case.pledge
-    if not case.has_promises() or (pledge.armed and pledge.boot == case.record.boot):
+    armed = pledge.armed and pledge.boot == case.record.boot
+    if not case.has_promises() or (armed and case.is_on_same_terms()):
         return ""
+    why = "it had no watchdog that was armed"
+    if armed:
+        why = f"its watchdog proves nothing: its agent has {pledge.terms.differs(case.view.terms)}"
     seen = case.view.fences.get(case.name)
     if not case.view.fence_levels.get(case.name):
-        return "it has no fence, and had no watchdog that was armed"
+        return f"it has no fence, and {why.removeprefix('it ')}"
     if seen is not None and facts.question(seen.attempt) == case.question:
-        return f"its fence says {seen.outcome}, and it had no watchdog that was armed"
+        return f"its fence says {seen.outcome}, and {why}"
     return ""

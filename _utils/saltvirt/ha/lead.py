@@ -23,7 +23,8 @@ FORGOTTEN = 1000
 def led(state: MasterState, view: View, now_s: float) -> MasterState:
     """The state with its term, whether it leads, and what it may rely on."""
     state = _with_term(state, view, now_s)
-    leading = safety.leads(_granted_s(state, view), now_s, view.policy)
+    by = view.policy.lead_by(one.beat.terms for one in _granting(state, view))
+    leading = safety.leads(_granted_s(state, view), now_s, by)
     if not leading:
         return replace(state, leading_s=None, promised_s={}, ran_s={})
     if state.leading_s is None:

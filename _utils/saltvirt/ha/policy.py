@@ -2,10 +2,56 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+from saltvirt.wire import Fact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 FREEZE, FAILOVER, MIGRATE, CONDITIONAL = "freeze", "failover", "migrate", "conditional"
 SHUTDOWN_POLICIES = (FREEZE, FAILOVER, MIGRATE, CONDITIONAL)
+
+# what is not a time on which a proof rests
+_NO_PROOF = (
+    "max_fences", "fence_window_s", "fence_retry_s", "starts_at_once", "storage_lost_s", "stable_s",
+    "shutdown_policy", "shutdown_wait_s", "reserve",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Terms(Fact):
+    """What the proofs of a host depend on, as the host itself announces it: each time is of
+    ``HaPolicy``. times: the digest of all times on which a proof rests; program: the digest of the
+    program. Terms() is of an agent of an older version, which announces none."""
+
+    feed_lease_s: float = 0
+    lead_lease_s: float = 0
+    clock_drift: float = 0
+    times: str = ""
+    program: str = ""
+
+    def differs(self, other: Terms) -> str:
+        """In what two machines differ, or nothing."""
+        if not self.times or not other.times:
+            return "an older version, which does not announce its times"
+        found = ["other times"] if self.times != other.times else []
+        found += ["another program"] if self.program != other.program else []
+        return " and ".join(found)
+
+
+def settings_digest(
+    policy: HaPolicy, members: Iterable[str], masters: Iterable[str], pools: Iterable[str]
+) -> str:
+    """The digest of all that machines must have alike, as agents and masters announce it."""
+    times = {
+        key: one if isinstance(one, str) else float(one) for key, one in asdict(policy).items()
+    }
+    told = [times, sorted(members), sorted(masters), sorted(pools)]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -48,13 +94,33 @@ class HaPolicy:
         """So much longer may a time be by a clock that is fast than by one that is slow."""
         return (1 + self.clock_drift) / (1 - self.clock_drift)
 
-    def must_have_fired_s(self, watchdog_s: float) -> float:
+    def terms(self, program: str) -> Terms:
+        """What a machine announces that keeps to these times, and runs that program."""
+        times = {key: float(one) for key, one in asdict(self).items() if key not in _NO_PROOF}
+        found = hashlib.sha256(json.dumps(times, sort_keys=True).encode()).hexdigest()
+        return Terms(self.feed_lease_s, self.lead_lease_s, self.clock_drift, found, program)
+
+    def must_have_fired_s(self, watchdog_s: float, terms: Terms = Terms()) -> float:
         """So long after the last beat that can have been acknowledged the watchdog has fired.
+        watchdog_s, terms: as the host announced them; of each time the longer one counts.
 
         The watchdog counts twice: the process that feeds it may be stopped between the look at its
         lease and the feeding, for almost as long as the watchdog bears.
         """
-        return (self.feed_lease_s + 2 * watchdog_s) * self.drift + self.margin_s
+        feed_lease_s = max(self.feed_lease_s, terms.feed_lease_s)
+        watchdog_s = max(self.watchdog_s, watchdog_s)
+        drift = max(self.drift, replace(self, clock_drift=terms.clock_drift).drift)
+        return (feed_lease_s + 2 * watchdog_s) * drift + self.margin_s
+
+    def lead_by(self, terms: Iterable[Terms]) -> HaPolicy:
+        """By which a master may lead that was granted the lead on those terms: of each time the one
+        that ends the lead sooner."""
+        told = [one for one in terms if one.times]
+        return replace(
+            self,
+            lead_lease_s=min([self.lead_lease_s, *(one.lead_lease_s for one in told)]),
+            clock_drift=max([self.clock_drift, *(one.clock_drift for one in told)]),
+        )
 
     @property
     def lead_s(self) -> float:

@@ -85,7 +85,8 @@ class HostRecord(Fact):
 
 @dataclass(frozen=True)
 class Wished(Fact):
-    """What persons want, where several masters have to agree on it: a text that only masters read.
+    """What persons want, for masters that lost it or have to agree on it: a text that only they
+    read.
     term, version: of the registry in which it became so. Of two the later one holds."""
 
     term: int = 0
@@ -102,7 +103,7 @@ class Wished(Fact):
 class Registry(Fact):
     """term: of the leader who wrote it; version: rises with each change. members: the hosts that
     count for a majority. armed: high availability is on. fences: hosts fenced in the window.
-    wished: what persons want, where there are several masters."""
+    wished: what persons want."""
 
     term: int = 0
     version: int = 0
@@ -116,6 +117,10 @@ class Registry(Fact):
     def host(self, name: str) -> HostRecord:
         """The record of a host, known or not."""
         return self.hosts.get(name, HostRecord())
+
+    def is_asked_about(self, name: str) -> bool:
+        """Whether the leader wants to know what that host has last said to anybody."""
+        return self.host(name).state in _ASKED_ABOUT
 
     @property
     def asked_about(self) -> list[str]:

@@ -12,17 +12,28 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from saltvirt.ha.facts import Beat, Call, Pledge, Promise
-    from saltvirt.ha.policy import HaPolicy
+    from saltvirt.ha.policy import HaPolicy, Terms
     from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord
 
 
 # -- on a host: its watchdog -----------------------------------------------------------------------
 
 
-def lease_holds(lease_from_s: float | None, now_s: float, policy: HaPolicy) -> bool:
+def lease_holds(lease_from_s: float | None, now_s: float, feed_lease_s: float) -> bool:
     """A host feeds its watchdog, and starts a guest, only so long after it *sent* the last beat
     that the master or enough peers have acknowledged. lease_from_s: when that was."""
-    return lease_from_s is not None and now_s - lease_from_s < policy.feed_lease_s
+    return lease_from_s is not None and now_s - lease_from_s < feed_lease_s
+
+
+def announced_s(
+    old_s: float | None, new_s: float, acknowledged: int, members: Collection[str]
+) -> float:
+    """A host goes by a longer time than it announced before only when so many know of the longer
+    one that whoever counts on the time must ask one of them; by a shorter one at once. old_s: the
+    shortest that it announced since; None: none in this boot."""
+    if old_s is None or acknowledged >= quorum.peers_needed(members):
+        return new_s
+    return min(old_s, new_s)
 
 
 def enough_acknowledge(peers: int, members: Collection[str]) -> bool:
@@ -124,7 +135,19 @@ def watchdog_proves(
     the last that any of them knows of it is that it was armed, and the time has passed."""
     if pledge.boot != boot or not pledge.armed:
         return False
-    return now_s - promised_s >= policy.must_have_fired_s(pledge.watchdog_s)
+    return now_s - promised_s >= policy.must_have_fired_s(pledge.watchdog_s, pledge.terms)
+
+
+def is_on_same_terms(pledge: Pledge, own: Terms) -> bool:
+    """A watchdog proves something only of a host that has announced the very times and the program
+    that the leader goes by."""
+    return not pledge.terms.differs(own)
+
+
+def may_believe(tellers: Collection[str], members: Collection[str]) -> bool:
+    """What hosts tell of a silent one makes a proof only if a majority of all hosts tells it: one
+    that lies, alone, makes none. The master's voice does not count: it has heard nothing."""
+    return quorum.voices(tellers, members, False) >= quorum.majority(members, False)
 
 
 def boot_proves(place: GuestPlace, boot: int) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from saltvirt.ha.facts import ArrivedBeat, Call, Heard, Pledge
-from saltvirt.ha.policy import HaPolicy
+from saltvirt.ha.policy import HaPolicy, Terms
 from saltvirt.ha.registry import Registry, Wished
 from saltvirt.placement.facts import Guest
 from saltvirt.placement.policy import PlacementPolicy
@@ -92,13 +93,14 @@ class FenceSeen:
 class View:
     """What the master sees. masters: all that may lead; members: the hosts of the configuration.
     wished: what persons want by this master's own file, and upon what agreed before that was made;
-    None where there is no other master to agree with.
+    None where that is not known. known: what persons want is known; else nothing is decided.
 
     beats: the last that came from each host. answered_s: when it last answered by another way,
     such as its minion. rooms: hosts as placement knows them. fence_levels: how many fences a host
     has, to be tried in turn; fences: the last outcome of each host. confirmed: host to the boot
     of which a person said that it is off. maintenance: hosts that are to be empty. tied: guests
-    that can run on one host alone. armed: high availability is to be on.
+    that can run on one host alone. armed: high availability is to be on. program: the digest of the
+    agents' program, as this master's library has it.
     """
 
     masters: tuple[str, ...]
@@ -116,8 +118,15 @@ class View:
     tied: Mapping[str, Tied] = field(default_factory=dict)
     armed: bool = True
     wished: Wished | None = None
+    known: bool = True
     policy: HaPolicy = field(default_factory=HaPolicy)
     placement: PlacementPolicy = field(default_factory=PlacementPolicy)
+    program: str = ""
+
+    @functools.cached_property
+    def terms(self) -> Terms:
+        """What hosts have to announce for a watchdog to prove something."""
+        return self.policy.terms(self.program)
 
     @property
     def alone(self) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from saltvirt import errors, places, units
-from saltvirt.ha.policy import SHUTDOWN_POLICIES, HaPolicy
+from saltvirt.ha.policy import SHUTDOWN_POLICIES, HaPolicy, settings_digest
 from saltvirt.hatalk import addresses, tls
 from saltvirt.hatalk.talk import PORT
 from saltvirt.wire import Fact
@@ -42,6 +42,11 @@ class AgentSettings(Fact):
     def patience(self) -> HaPolicy:
         """The HaPolicy that the policy's fields make."""
         return HaPolicy(**self.policy)
+
+    @property
+    def digest(self) -> str:
+        """Of what all machines must have alike."""
+        return settings_digest(self.patience, self.members, self.masters, self.pools)
 
     @property
     def credentials(self) -> tls.Credentials:

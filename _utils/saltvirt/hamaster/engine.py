@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from saltvirt import errors, plain
 from saltvirt.ha import decide, lead, quorum, reserve
-from saltvirt.ha.facts import ArrivedBeat, Call
+from saltvirt.ha.facts import ArrivedBeat, Beat, Call
 from saltvirt.ha.registry import Registry, Wished
 from saltvirt.ha.view import (
     Decided,
@@ -40,7 +40,7 @@ from saltvirt.hamaster.leased import Leased
 from saltvirt.hamaster.outlook import sized
 from saltvirt.hamaster.remote import Remote
 from saltvirt.hamaster.ties import Ties
-from saltvirt.hamaster.wishes import Wishes, WishStore, parse
+from saltvirt.hamaster.wishes import Wishes, WishStore, parse, remade
 from saltvirt.hatalk import frames
 from saltvirt.operations import held
 from saltvirt.placement import facts
@@ -52,6 +52,8 @@ TAG = "salt/virt/ha/"
 # so often it is shown what is seen, when nothing happens; and one host's loss is thought through,
 # and where all were and no guest has another place since
 SHOW_S, LOSS_S, LOSS_AGAIN_S = 5, 5, 60
+# so often it looks whether other verbs know still which guests are kept
+GUARD_S = 60
 _LONGEST_WHY = 300
 _LAST = 50
 
@@ -103,7 +105,8 @@ class Room(Protocol):
 
 @dataclass(frozen=True)
 class World:
-    """All that the engine touches. bus: is told a tag and data."""
+    """All that the engine touches. bus: is told a tag and data. program: the digest of the agents'
+    program, as this library has it."""
 
     talker: Talker
     fences: Fences
@@ -111,6 +114,7 @@ class World:
     bus: Callable[[str, dict[str, Any]], None]
     clock: Callable[[], float] = boot_time
     wall: Callable[[], float] = time.time
+    program: str = ""
 
 
 def is_news(old: MasterKept | None, new: MasterKept) -> bool:
@@ -132,10 +136,15 @@ class Engine:
         self, opts: held.Opts, config: HaConfig, placement: PlacementPolicy, world: World
     ) -> None:
         self.opts, self.config, self.placement, self.world = opts, config, placement, world
+        self.misplaced = ""
         self.inbox = Inbox(config.members, world.clock)
         self.store, self.journal = WishStore(opts), Journal(opts)
         self.own = self.wishes = self.store.news() or Wishes()
         self.several = len(config.masters) > 1
+        # with several masters one that has no file asks for no lead before it has learned
+        self.known = self.several or self.store.path.exists()
+        self._guarded: Wishes | None = None
+        self._guard_s = float("-inf")
         self._parsed = Wished(), self.own
         self.definitions = Definitions(opts)
         self.kept = files.read(seen.kept(opts), MasterKept)
@@ -220,13 +229,51 @@ class Engine:
             if not self.doubt:
                 log.error("%s", exc)
             self.doubt = f"it goes by the last wishes that it could read: {exc}"
-        if news is not None and not (self.several and not self.store.path.exists()):
-            self.own, self.doubt = news, ""
-            self.store.guard(news)
+        if not self.several and not self.store.path.exists():
+            self._restore()
+        elif news is not None and self.store.path.exists():
+            self.own, self.doubt, self.known = news, "", True
+        self._guard()
         wishes = self._agreed() if self.several else self.own
         if wishes is not self.wishes:
             self.wishes = wishes
             self.definitions.keep_only(wishes.guests)
+
+    def _restore(self) -> None:
+        """A file that is missing is never taken for no wishes: what was last read holds, or else
+        what the hosts keep, once a majority has told that."""
+        registry = self.registry
+        if not self.known and not self.state.ready:
+            return
+        if not self.known:
+            nothing = not (registry.wished.text or registry.guests)
+            made = parse(registry.wished) if registry.wished.text else remade(registry)
+            self.own, self.known = Wishes() if nothing else made, True
+        if self.own == Wishes():
+            return
+        try:
+            if not self.store.restore(self.own):
+                return
+        except (errors.VirtError, OSError) as exc:
+            self.doubt = f"{self.store.path} is missing, and cannot be made anew: {exc}"
+            return
+        why = f"{self.store.path} was missing: it was made anew by what was last known"
+        log.error("%s", why)
+        self._told("wish", self.config.name, "", "made anew", why)
+
+    def _guard(self) -> None:
+        """Other verbs know what is kept; also when somebody has deleted that."""
+        now_s = self.world.clock()
+        if not self.known or (self._guarded is self.own and now_s - self._guard_s < GUARD_S):
+            return
+        try:
+            self.store.guard(self.own)
+        except (errors.VirtError, OSError) as exc:
+            self.doubt = f"other verbs do not know yet which guests are kept: {exc}"
+            return
+        if self._guarded is not self.own:
+            self.doubt = ""
+        self._guarded, self._guard_s = self.own, now_s
 
     def _agreed(self) -> Wishes:
         """What is acted by: what the masters have agreed on, as the registry has it that a leader
@@ -277,14 +324,16 @@ class Engine:
             tied=self._all_tied(rooms),
             armed=wishes.armed,
             wished=self._wished(),
+            known=self.known,
+            program=self.world.program,
             policy=self.config.policy,
             placement=self.placement,
         )
 
     def _wished(self) -> Wished | None:
-        """What the file says, where other masters have to agree."""
+        """What the file says."""
         if not self.several:
-            return None
+            return self.own.wished if self.known and self.store.path.exists() else None
         own, agreed = self.own.wished, self.registry.wished
         if not self.store.path.exists():
             return Wished()
@@ -469,6 +518,8 @@ class Engine:
             hosts={name: self._host(name, view, now_s) for name in view.members},
             decided=tuple(self._decided),
             problem=self.problem or self.doubt,
+            warnings=(self.misplaced,) if self.misplaced else (),
+            settings=self.config.digest,
         )
 
     def _leader(self, fresh: dict[str, ArrivedBeat]) -> str:
@@ -491,4 +542,9 @@ class Engine:
             beat.phase,
             beat.storage_silent_s,
             words,
+            self._differs(beat, view),
         )
+
+    def _differs(self, beat: Beat, view: View) -> str:
+        other = beat.settings not in ("", self.config.digest)
+        return beat.terms.differs(view.terms) or ("other settings" if other else "")

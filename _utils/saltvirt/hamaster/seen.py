@@ -21,7 +21,7 @@ DISARMED = "high availability is disarmed: salt-run virt.ha_arm"
 @dataclass(frozen=True)
 class HostSeen(Fact):
     """A host as the engine sees it. heard_s: how long ago it was heard; None: never. fence: how the
-    last attempt to fence it ended."""
+    last attempt to fence it ended. differs: in what its agent is not like this master."""
 
     boot: int = 0
     heard_s: float | None = None
@@ -29,6 +29,7 @@ class HostSeen(Fact):
     phase: str = ""
     storage_silent_s: float | None = None
     fence: str = seldom("")
+    differs: str = seldom("")
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class EngineSeen(Fact):
     """at_s: when it was written, by the clock on the wall. leading: this master has the lead;
     leader: who has it by what hosts say. settled: a majority keeps all that was decided. heard:
     members that were heard lately; needed: so many are a majority. problem: what is in its way.
+    warnings: what is to be mended, and is not. settings: the digest of those that it goes by.
     outlook: read from its own file.
     """
 
@@ -78,6 +80,8 @@ class EngineSeen(Fact):
     hosts: dict[str, HostSeen] = field(default_factory=dict)
     decided: tuple[DecisionSeen, ...] = ()
     problem: str = ""
+    warnings: tuple[str, ...] = seldom(())
+    settings: str = ""
     outlook: OutlookSeen = untold(OutlookSeen())
 
 

@@ -7,12 +7,13 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from saltvirt import errors
+import saltvirt
+from saltvirt import errors, program
 from saltvirt.fleet.client import Fleet
 from saltvirt.hamaster import config, credentials, files, seen
 from saltvirt.hamaster.engine import Engine, World, boot_time
 from saltvirt.hamaster.fencer import Fencer
-from saltvirt.hamaster.rooms import Ask, Rooms, again
+from saltvirt.hamaster.rooms import Ask, Rooms, again, last
 from saltvirt.hamaster.talker import AgentsTalker
 from saltvirt.operations import held, inventory
 from saltvirt.placement import facts, policy
@@ -21,6 +22,9 @@ log = logging.getLogger(__name__)
 
 # so often it looks whether its certificate is to be renewed, or a host's was revoked
 RENEW_S = 600
+
+# of the library, what the agents' program is made of
+AGENT = "haagent.__main__"
 
 Bus = Callable[[str, dict[str, Any]], None]
 
@@ -31,12 +35,15 @@ def serve(opts: held.Opts, bus: Bus, stop: threading.Event, ask: Ask | None = No
     Raises VirtError for settings or files that are wrong, and where another engine runs.
     """
     found = config.of_master(opts)
+    misplaced = files.settle(opts)
     with files.locked(seen.lock(opts), "the engine virt_ha"):
         own = credentials.ensure(opts, found.name)
-        rooms = Rooms(ask or _asking(opts), found.members, boot_time, again(opts))
+        rooms = Rooms(ask or _asking(opts), found.members, boot_time, again(opts), last=last(opts))
         talker = AgentsTalker(found, own)
-        world = World(talker, Fencer(found.members), rooms, bus)
+        rules = program.digest(next(iter(saltvirt.__path__)), AGENT)
+        world = World(talker, Fencer(found.members), rooms, bus, program=rules)
         engine = Engine(opts, found, policy.of_master(opts), world)
+        engine.misplaced = misplaced
         threading.Thread(target=_renewing, args=(opts, found, stop), daemon=True).start()
         try:
             rooms.begin()

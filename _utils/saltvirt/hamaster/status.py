@@ -16,7 +16,7 @@ from saltvirt.hamaster.journal import Journal
 from saltvirt.hamaster.outlook import Outlook
 from saltvirt.hamaster.person import Person
 from saltvirt.hamaster.seen import Engine
-from saltvirt.hamaster.wishes import Wishes
+from saltvirt.hamaster.wishes import Wishes, remade
 from saltvirt.operations import inventory
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.placement import policy
@@ -45,10 +45,12 @@ class Status:
         if not config.is_configured(self.fleet.opts):
             words = "high availability is not configured (virt:ha)"
             return Result(ABOUT, words, more={"configured": False})
-        settings, wishes, engine = self.person.config, self.person.store.read(), self.person.engine
+        settings, engine = self.person.config, self.person.engine
+        wishes, lost = self._wishes()
         hosts = {name: _host(name, settings, engine) for name in settings.members}
         guests = {name: _guest(name, wishes, engine) for name in sorted(wishes.guests)}
-        wrong = [*_wrong(wishes, engine, hosts, guests, self._nobody_spoke())]
+        wrong = [*lost, *_wrong(wishes, engine, hosts, guests, self._nobody_spoke())]
+        wrong += _unlike(wishes, engine, hosts)
         wrong += [why for why in _reserve(settings, engine)["short"] if why not in wrong]
         more = {
             "configured": True,
@@ -74,6 +76,15 @@ class Status:
         comment = "; ".join(wrong) if wrong else _well(settings, wishes, hosts, guests)
         return Result(ABOUT, comment, more=more, complete=not wrong)
 
+    def _wishes(self) -> tuple[Wishes, list[str]]:
+        """(What persons want, that it is lost). Raises OperationFailed for a damaged file."""
+        try:
+            return self.person.store.read(), []
+        except errors.OperationFailed as exc:
+            if self.person.store.path.exists():
+                raise
+            return remade(self.person.engine.registry), [exc.text]
+
     def _nobody_spoke(self) -> bool:
         """Of several masters none that knows of no wish asks for the lead."""
         return self.person.several and not self.person.store.path.exists()
@@ -90,6 +101,7 @@ def _host(name: str, settings: config.HaConfig, engine: Engine) -> dict[str, Any
         "watchdog": "armed" if seen and seen.armed else "at rest",
         "fences": [one.agent for one in settings.members[name].fences],
         "last_fence": seen.fence if seen else "",
+        "differs": seen.differs if seen else "",
         "moved": dict(loss.moved) if loss else {},
         "unplaced": sorted(loss.unplaced) if loss else [],
     }
@@ -140,6 +152,22 @@ def _wrong(
     for name, one in hosts.items():
         if one["unplaced"]:
             yield f"if {name} died, no host would take {', '.join(one['unplaced'])}"
+
+
+def _unlike(wishes: Wishes, engine: Engine, hosts: dict[str, Any]) -> Iterator[str]:
+    """What machines have not alike, and what was lost."""
+    yield from engine.seen.warnings
+    if wishes.remade:
+        yield (
+            "what persons want was lost, and was made anew from what the hosts keep: priorities, "
+            "tries, failback and rules are as by default: say them again"
+        )
+    for name, one in hosts.items():
+        if one["differs"]:
+            yield (
+                f"the agent of {name} has {one['differs']}, not those of this master: its watchdog "
+                "proves nothing; restart salt-master, then salt-run virt.ha_setup"
+            )
 
 
 def _reserve(settings: config.HaConfig, engine: Engine) -> dict[str, Any]:

@@ -550,5 +550,5 @@ def test_a_beat_says_what_the_agent_keeps_and_sees():
     assert step(state, sees).beat == facts.Beat(
         "h1", 1, 101, watchdog_s=12, storage_silent_s=3.5, guests=RUNNING,
         acks={"h2": Heard(1, 7), "h3": Heard(1, 7)}, term=3, leader="m1", claim=9, granted_s=2,
-        stored_term=2, stored=6, applied=5, leases={"web1": 4},
+        stored_term=2, stored=6, applied=5, leases={"web1": 4}, terms=made.POLICY.terms(""),
     )  # fmt: skip

@@ -29,14 +29,14 @@ def test_an_agents_restart_forgets_what_it_heard_and_not_what_it_said_and_did(no
     """And no number of a beat is used twice."""
     assert LATE.begun(now_s) == AgentState(
         "h1", 3, KEPT, seq, True, 89000, now_s, now_s, tried={"web1": 4}, phase=LEAVING,
-        phase_seq=85000,
+        phase_seq=85000, first_seq=seq + 1,
     )  # fmt: skip
 
 
 def test_after_it_was_given_up_a_host_counts_as_booted_anew():
     assert LATE.renewed() == AgentState(
         "h1", 4, KEPT, 90000, False, 0, 5, 80, {}, LATE.acks, LATE.heard_s, None, 70, {}, LEAVING,
-        85000,
+        85000, 90001,
     )  # fmt: skip
 
 

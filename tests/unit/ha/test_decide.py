@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from saltvirt.ha import decide, facts, quiet
+from saltvirt.ha import pledges as believed
 from saltvirt.ha.decide import has_registry, spared
 from saltvirt.ha.facts import Call, GuestThere, Heard, Pledge, Promise
 from saltvirt.ha.registry import (
@@ -180,10 +181,15 @@ def test_what_was_heard_before_is_not_forgotten():
     ],
 )
 def test_of_one_that_is_in_doubt_the_last_counts_that_anybody_heard(suspected, words, kept):
+    """It is not written down: it is not proven who said it."""
     beats = {host: grants(host, pledges={"h1": Pledge(*one)}) for host, one in words.items()}
     hosts = {"h1": HostRecord(suspected, boot=1)}
-    found = decided(hosts, beats={"h1": None, **beats}, pledges={"h1": Pledge(1, 5)})
-    assert found.state.kept.pledges["h1"] == Pledge(*kept)
+    registry, own = made.registry(None, hosts), {"h1": Pledge(1, 5)}
+    sees = view({"h1": None, **beats})
+    said = believed.of("h1", state(registry, own), sees)
+    assert (said.boot, said.seq) == kept
+    found = decided(hosts, beats={"h1": None, **beats}, pledges=own)
+    assert found.state.kept.pledges["h1"] == Pledge(1, 5)
     assert found.state.kept.pledges["h2"].seq == 7
 
 

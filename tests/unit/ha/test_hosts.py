@@ -29,7 +29,7 @@ from tests.unit.ha.made import NOW_S, POLICY, record
 # in this version of the registry the others were asked to give h1 up
 BALLOT = 4
 SUSPECT_S = POLICY.suspect_s
-ARMED = Pledge(boot=2, armed=True, watchdog_s=10)
+ARMED = Pledge(boot=2, armed=True, watchdog_s=10, terms=POLICY.terms(""))
 FIRED_S = POLICY.must_have_fired_s(10)
 
 
