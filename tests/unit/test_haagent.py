@@ -132,6 +132,41 @@ def test_boots_rise_once_for_each_run_of_the_kernel_and_over_a_new_installation(
     assert boot("a", tmp_path / "new") >= first
 
 
+def test_a_host_that_lost_the_file_of_its_boots_has_not_booted_again(tmp_path):
+    """Its agent killed all its guests, and the others had a proof that none of them ran."""
+    one = store.Store(*folders(tmp_path), "a")
+    state, _ = one.begin("hv1", 5)
+    state = replace(state, boot=state.boot + 3)
+    one.renew(state.boot)
+    one.remember(replace(state, believed=True))
+    (tmp_path / "state/boot.json").unlink()
+    again, _ = store.Store(*folders(tmp_path), "a").begin("hv1", 6)
+    assert (again.boot, again.believed) == (state.boot, True)
+    (tmp_path / "state/boot.json").unlink()
+    assert store.Store(*folders(tmp_path), "b").begin("hv1", 7)[0].boot != state.boot
+
+
+def test_times_that_were_announced_are_found_by_the_next_agent(tmp_path):
+    one = store.Store(*folders(tmp_path), "a")
+    state, _ = one.begin("hv1", 5)
+    one.remember(replace(state, feed_lease_s=8, watchdog_s=10))
+    again, _ = store.Store(*folders(tmp_path), "a").begin("hv1", 6)
+    assert (again.feed_lease_s, again.watchdog_s, again.first_seq) == (8, 10, again.seq + 1)
+
+
+def test_a_longer_time_out_is_not_set_before_others_know(device, monkeypatch):
+    driver = Driver(monkeypatch)
+    one = watchdog.Watchdog(str(device), 30, 10)
+    assert one.timeout_s == 30
+    one.arm()
+    assert driver.timeout_s == 10 and one.timeout_s == 30
+    one.goes_by(10)
+    assert driver.timeout_s == 10
+    one.goes_by(30)
+    assert driver.timeout_s == 30 and one.timeout_s == 30
+    one.rest()
+
+
 def test_the_agents_own_restart_finds_what_it_needs_and_that_of_its_host_does_not(tmp_path):
     one = store.Store(*folders(tmp_path), "a")
     state, _ = one.begin("hv1", 5)
@@ -296,6 +331,7 @@ class Driver:
 
     def __init__(self, monkeypatch, can=0x8180, longest=60):
         self.fed, self.can, self.longest, self.breaks = 0, can, longest, False
+        self.timeout_s = None
         monkeypatch.setattr(watchdog.fcntl, "ioctl", self.ioctl)
 
     def ioctl(self, handle, number, data):
@@ -303,7 +339,8 @@ class Driver:
             data[:] = watchdog._INFO.pack(self.can, 1, b"test")
         elif number == watchdog._SET_TIMEOUT:
             wanted = int.from_bytes(data, "little")
-            data[:] = min(wanted, self.longest).to_bytes(4, "little")
+            self.timeout_s = min(wanted, self.longest)
+            data[:] = self.timeout_s.to_bytes(4, "little")
         elif self.breaks:
             raise OSError(5, "Input/output error")
         else:
@@ -450,7 +487,7 @@ def seen(name="web1", active=True, **more):
         (Copy(1, facts.INCOMING, "uuid-web1", since_s=95), seen(active=False), facts.STOPPED),
         (Copy(1, facts.RUNNING, since_s=101), seen(active=False), facts.RUNNING),
         (Copy(1, facts.OFF, lease=7), seen(state=PAUSED), facts.OFF),
-        (Copy(1, facts.OFF, lease=-7), seen(state=PAUSED), facts.OFF),
+        (Copy(1, facts.OFF, lease=7, lease_unsure=True), seen(state=PAUSED), facts.OFF),
         (Copy(1, facts.OFF, lease=7), seen(), facts.RUNNING),
         (Copy(1, facts.OFF, lease=7), seen(active=False), facts.OFF),
         (Copy(1, facts.STARTING, since_s=9, lease=7), seen(state=PAUSED), facts.FAILED),
@@ -1221,7 +1258,7 @@ def test_a_guest_whose_lease_nobody_saw_is_not_gone_on_with(guests, monkeypatch)
     holding(monkeypatch)
     guests.kept.keep(definition("web1", XML.format(name="web1")))
     dom = guests._defined("web1")
-    guests.copies.put("web1", Copy(0, facts.OFF, busy=True, lease=-7))
+    guests.copies.put("web1", Copy(0, facts.OFF, busy=True, lease=7, lease_unsure=True))
     dom.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED)
     number = dom.ID()
     guests.copies.change("web1", guests.clock.monotonic(), busy=False)
@@ -1241,12 +1278,41 @@ def test_a_lease_that_is_let_go_leaves_nothing(guests, monkeypatch):
     assert not guests.domain("web1").isActive()
 
 
+def test_a_lease_that_nobody_asks_for_any_more_is_let_go_with_the_definition(guests, monkeypatch):
+    """The paused QEMU kept the locks of the disks, and every start elsewhere failed."""
+    holding(monkeypatch)
+    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    dom = guests._defined("web1")
+    guests.copies.put("web1", Copy(0, facts.OFF, lease=7, lease_unsure=True))
+    dom.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED)
+    guests.drop("web1")
+    until(lambda: guests.domain("web1") is None, "it is gone", 10)
+
+
+def test_a_start_that_cannot_be_written_down_is_no_start_for_ever(guests, monkeypatch):
+    """/run was full once: the guest was "starting" until the agent began anew."""
+    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    full = OSError(28, "No space left on device")
+
+    def write(*_args, **_more):
+        raise full
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "replace", write)
+        with pytest.raises(OSError):
+            guests.start("web1", 4)
+    assert not guests.copies.get("web1").busy
+    guests.start("web1", 5)
+    becomes(guests, "web1", facts.RUNNING)
+    end(guests, "web1")
+
+
 def test_a_lease_whose_answer_nobody_saw_is_asked_for_again(guests, monkeypatch):
     """The agent died while it was asked for."""
     tried = holding(monkeypatch)
     guests.kept.keep(definition("web1", XML.format(name="web1")))
     dom = guests.domain("web1") or guests._defined("web1")
-    guests.copies.put("web1", Copy(0, facts.OFF, busy=True, lease=-7))
+    guests.copies.put("web1", Copy(0, facts.OFF, busy=True, lease=7, lease_unsure=True))
     dom.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED)
     tried.clear()
     guests.copies.change("web1", guests.clock.monotonic(), busy=False)

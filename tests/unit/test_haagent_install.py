@@ -32,11 +32,16 @@ def where(tmp_path):
         f'case "$2" in is-active) test -e {tmp_path}/active; exit;;'
         f" is-enabled) test -e {tmp_path}/enabled; exit;; esac\n"
         f'case "$1" in enable) touch {tmp_path}/enabled;; start) touch {tmp_path}/active;; esac\n'
+        f"test -e {tmp_path}/deaf && exit\n"
+        'sum() { sha256sum "$1" 2> /dev/null | cut -d" " -f1; }\n'
+        'printf \'{"program": "%s", "settings": "%s"}\' '
+        f'"$(sum {tmp_path}/lib/ha-agent.pyz)" "$(sum {tmp_path}/etc/ha.json)" > {tmp_path}/runs\n'
     )
     systemctl.chmod(0o755)
     return Places(
         str(tmp_path / "lib/ha-agent.pyz"), str(tmp_path / "etc/x.service"),
         str(tmp_path / "etc/ha.json"), sys.executable, str(systemctl),
+        str(tmp_path / "runs"),
     )  # fmt: skip
 
 
@@ -138,6 +143,31 @@ def test_an_agent_at_work_goes_on_by_a_new_program(where, tmp_path, monkeypatch)
     done = install.install(layers.LIBRARY, where=where)
     assert done.changes[install.SERVICE] == "goes on by the new one"
     assert told(tmp_path) == ["reload"]
+
+
+@pytest.mark.parametrize("what", ["program", "settings"])
+def test_what_was_interrupted_is_put_to_work_by_the_next_run(where, tmp_path, monkeypatch, what):
+    """The file was new and the agent was old, for as long as nothing changed."""
+    monkeypatch.setattr(install, "_PATIENCE_S", 5)
+    install.install(layers.LIBRARY, where=where)
+    install.configure(SETTINGS, where=where)
+    told(tmp_path)
+    old = json.loads((tmp_path / "runs").read_text())
+    (tmp_path / "runs").write_text(json.dumps({**old, what: "older"}))
+    found = install.install(layers.LIBRARY, where=where).changes
+    found |= install.configure(SETTINGS, where=where).changes
+    assert found == {install.SERVICE: "goes on by the new one"}
+    assert told(tmp_path) == ["reload"]
+    assert install.configure(SETTINGS, where=where).changes == {}
+
+
+def test_an_agent_that_goes_on_by_the_old_settings_is_no_success(where, tmp_path, monkeypatch):
+    install.install(layers.LIBRARY, where=where)
+    install.configure(SETTINGS, where=where)
+    (tmp_path / "deaf").touch()
+    monkeypatch.setattr(install, "_PATIENCE_S", 0.3)
+    with pytest.raises(errors.OperationFailed, match="goes on by its old settings: journalctl"):
+        install.configure({**SETTINGS, "port": 17000}, where=where)
 
 
 def test_a_program_that_cannot_be_run_is_not_put_in_place(where, tmp_path, monkeypatch):

@@ -1,9 +1,11 @@
 """Agents as they are, on one machine: they talk over TLS, each has a libvirt of its own (the test
 driver), and a master of real decisions tells them what to do."""
 
+import signal
 import sys
 import threading
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 
@@ -12,7 +14,7 @@ libvirt = pytest.importorskip("libvirt")
 
 from saltvirt.ha import agent_view, decide, facts, view
 from saltvirt.ha.facts import ArrivedBeat, Beat
-from saltvirt.haagent import definitions, service, settings
+from saltvirt.haagent import definitions, feeder, service, settings
 from saltvirt.haagent.copies import Copy
 from saltvirt.haagent.inbox import Asked
 from saltvirt.hafence.agents import Outcome
@@ -483,6 +485,73 @@ def test_nothing_is_told_that_is_not_written_down(three, monkeypatch):
     assert three.master.beats["hv1"].beat.stored == before.pending.version
 
 
+@pytest.mark.parametrize("disk", ["full", "slow"])
+def test_a_host_whose_disk_takes_nothing_keeps_its_lease_when_a_peer_says_something_new(
+    three, monkeypatch, disk
+):
+    """Found by reading: its peers and the master acknowledged each beat, and its power was cut."""
+    until(lambda: three.master.state.leading_s, "the lead")
+    one, goes_on, began = three.agents["hv1"], threading.Event(), threading.Event()
+
+    def keep(kept):
+        began.set()
+        if disk == "full":
+            raise OSError(28, "No space left on device")
+        goes_on.wait()
+
+    monkeypatch.setattr(one.store, "keep", keep)
+    boot = three.agents["hv2"].state.boot
+    three.agents["hv2"].renew()
+    until(began.is_set, "it is being written")
+    lease_s, heard = one.state.lease_from_s, three.master.beats["hv1"].beat.seq
+    until(lambda: one.state.lease_from_s > lease_s + 5 * POLICY["beat_s"], "the lease")
+    assert one.state.acks["hv2"].boot == boot
+    assert three.master.beats["hv1"].beat.seq > heard
+    monkeypatch.undo()
+    goes_on.set()
+    until(lambda: one.state.acks["hv2"].boot == boot + 1, "it acknowledges what it has written")
+
+
+def test_a_watchdog_is_fed_whatever_the_agent_is_about(monkeypatch):
+    fed, now = threading.Event(), [100.0]
+    device = mock.Mock(feed=fed.set)
+    one = feeder.Feeder(device, lambda: now[0], 0.01)
+    one.begin()
+    one.until(105)
+    for _ in range(3):
+        fed.clear()
+        until(fed.is_set, "it is fed again")
+    now[0] = 105
+    one.until(105)
+    calls = []
+    device.feed = lambda: calls.append(1)
+    one._feed()
+    one.until(None)
+    one._feed()
+    assert calls == []
+    one.end()
+
+
+def test_a_program_that_could_not_take_over_does_not(cloud, caplog):
+    """SIGHUP ran it all the same: exit code 78, and the watchdog was armed."""
+    one = cloud.start("hv1")
+    until(lambda: one.copies.is_known, "libvirt")
+    one._trial = lambda: "policy.x is unknown"
+    one.on_signal(signal.SIGHUP, None)
+    until(lambda: "goes on by the old program and settings" in caplog.text, "the line")
+    assert one.ended is None
+    one._trial = str
+    one.on_signal(signal.SIGHUP, None)
+    until(lambda: one.ended == service.AGAIN, "it goes on by the new one")
+
+
+def test_a_beat_tells_what_proofs_depend_on(three):
+    until(lambda: len(three.master.beats) == 3, "beats")
+    beat = three.master.beats["hv1"].beat
+    assert beat.terms == view.HaPolicy(**POLICY).terms("")
+    assert beat.settings == three.agents["hv2"].settings.digest
+
+
 def test_an_agent_that_does_not_know_its_guests_says_nothing(cloud, monkeypatch):
     monkeypatch.setattr(service.Guests, "_look", lambda self, conn: None)
     one, two = cloud.start("hv1"), None
@@ -578,8 +647,9 @@ def test_of_a_peer_the_newest_beat_of_all_pools_counts_while_they_are_read(cloud
 
 
 def test_an_agent_that_can_write_nothing_says_nothing_new(cloud, monkeypatch, caplog):
+    """And is heard: it fed its watchdog no more, and said nothing at all."""
     one = cloud.start("hv1")
-    until(lambda: one.copies.is_known, "libvirt")
+    until(lambda: one._last_beat, "a beat")
 
     def full(_state):
         raise OSError(28, "No space left on device", "/run/x/runtime.json")
@@ -587,12 +657,12 @@ def test_an_agent_that_can_write_nothing_says_nothing_new(cloud, monkeypatch, ca
     with monkeypatch.context() as patch:
         patch.setattr(one.store, "remember", full)
         until(lambda: "cannot write /run/x/runtime.json: No space left" in caplog.text, "the line")
-        before = one.state
-        told = []
-        patch.setattr(one, "tell", told.append)
-        one.turn(service.boottime())
-        assert one.state is before and told == []
-    until(lambda: one.state.seq > before.seq, "the next beat")
+        said = one._last_beat
+        seq = one.state.seq
+        one.asked = "stop"
+        until(lambda: one.state.seq > seq + 2, "beats")
+        assert one.state.phase == facts.WORKING and one._last_beat is said
+    until(lambda: one.state.phase == facts.RESTING, "what it is about")
 
 
 def test_a_definition_of_a_guest_that_is_kept_no_more_is_forgotten(cloud):

@@ -1,25 +1,35 @@
 """The agent's program: ``python3 -m saltvirt.haagent``, or the archive of ``virt.ha_install``.
 
 ha-agent.pyz [--settings FILE]     the service
-ha-agent.pyz --check               whether it can be run here, by the settings if there are any
+ha-agent.pyz --check               whether it can be run here, by the settings if there are any, and
+                                   by what the agent before it has left
 ha-agent.pyz pool FOLDER HOST      a part of the service; so is definitions FOLDER HOST
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
+import logging.handlers
 import os
+import queue
 import signal
 import sys
 from typing import NoReturn
 
-from saltvirt import errors
-from saltvirt.haagent import memory, pools, service, settings, shelf
+import saltvirt
+from saltvirt import errors, program
+from saltvirt.haagent import copies, memory, pools, service, settings, shelf, trial
+from saltvirt.haagent.install import MODULE
+from saltvirt.haagent.store import Store
 from saltvirt.host import connection
+from saltvirt.host.node import boot
 
 # sysexits.h: systemd does not start it again
 CONFIG = 78
+# lines that wait for whoever reads them; then they are lost
+_MOST_LINES = 1000
 
 
 def main(words: list[str]) -> int:
@@ -38,26 +48,63 @@ def main(words: list[str]) -> int:
         if given.check and not os.path.exists(given.settings):
             return 0
         found = settings.read(given.settings)
-        if not given.check:
-            run(found)
+        if given.check:
+            check(found)
+        else:
+            run(found, given.settings)
         return 0
     except errors.VirtError as exc:
         logging.error("%s", exc)
-        return CONFIG
+        return CONFIG if given.check else _end(settings.AgentSettings.run)
 
 
-def run(found: settings.AgentSettings) -> NoReturn:
-    """The service until it ends; anew, in the same process, when it is told to."""
+def _end(run_folder: str) -> int:
+    """CONFIG, by which systemd leaves it; but where a watchdog may be armed it is to try again, for
+    as long as that bears."""
+    return 1 if Store("", run_folder, boot.current()).may_be_armed() else CONFIG
+
+
+def check(found: settings.AgentSettings) -> None:
+    """Raises BadAnswer for a file that this version cannot read."""
+    try:
+        Store(found.state, found.run, boot.current()).check()
+        copies.check(f"{found.run}/guests.json")
+    except OSError as exc:
+        raise errors.OperationFailed(f"cannot read {exc.filename}: {exc.strerror}") from exc
+
+
+class _Lossy(logging.handlers.QueueHandler):
+    """Who reads the log and does not keeps no beat waiting."""
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(queue.Full):
+            self.queue.put_nowait(record)
+
+
+def _log_aside() -> None:
+    """From now on a thread of its own writes the log."""
+    lines: queue.Queue[logging.LogRecord] = queue.Queue(_MOST_LINES)
+    root = logging.getLogger()
+    logging.handlers.QueueListener(lines, *root.handlers).start()
+    root.handlers = [_Lossy(lines)]
+
+
+def run(found: settings.AgentSettings, path: str) -> NoReturn:
+    """The service until it ends; anew, in the same process, when it is told to. path: of its
+    settings."""
     memory.lock()
-    one = service.Service(found)
+    archive = os.path.abspath(sys.argv[0])
+    own = archive if archive.endswith(".pyz") else next(iter(saltvirt.__path__))
+    one = service.Service(found, trial=trial.fault, program=program.digest(own, MODULE))
+    with contextlib.suppress(OSError):
+        trial.tell(found.run, archive, path)
+    _log_aside()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, one.on_signal)
     how = one.run()
     one.close()
     if how == service.AGAIN:
-        program = os.path.abspath(sys.argv[0])
-        own = [program] if program.endswith(".pyz") else ["-m", "saltvirt.haagent"]
-        os.execv(sys.executable, [sys.executable, *own, *sys.argv[1:]])
+        os.execv(sys.executable, trial.again())
     logging.shutdown()
     os._exit(0)  # threads that wait for libvirt must not delay it
 

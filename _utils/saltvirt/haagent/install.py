@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import subprocess
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from saltvirt import errors, program
-from saltvirt.haagent import settings, store
+from saltvirt import errors, places, program
+from saltvirt.haagent import settings, store, trial
 
 PYTHON = "/usr/bin/python3"
 SERVICE = "salt-virt-ha.service"
 MODULE = "haagent.__main__"
-_PATIENCE_S = 60
+_PATIENCE_S, _LOOK_S = 60, 0.2
 
 UNIT = f"""\
 # written by Salt Virt (virt.ha_install)
@@ -56,13 +58,15 @@ WantedBy=multi-user.target
 
 @dataclass(frozen=True)
 class Places:
-    """Where it is put. python: what runs it. systemctl: the program."""
+    """Where it is put. python: what runs it. systemctl: the program. running: where the agent says
+    by what it runs."""
 
     program: str = "/usr/lib/salt-virt/ha-agent.pyz"
     unit: str = f"/etc/systemd/system/{SERVICE}"
     settings: str = settings.PATH
     python: str = PYTHON
     systemctl: str = "systemctl"
+    running: str = trial.file_of(f"{places.RUN}/ha")
 
 
 @dataclass
@@ -93,8 +97,7 @@ def install(library: str, test: bool = False, where: Places | None = None) -> Do
         if not _says(where, "is-enabled"):
             done.changes[SERVICE] = "enabled"
             _systemctl(where, "enable", SERVICE)
-        if new_program:
-            _refresh(where, done)
+    _refresh(where, done, test, program=agent)
     done.comment = _comment(done, test, "The agent is installed")
     return done
 
@@ -110,12 +113,11 @@ def configure(data: object, test: bool = False, where: Places | None = None) -> 
     changed = _differs(where.settings, text, done)
     if not test and changed:
         _put(where.settings, text, 0o600)
-    if not test and os.path.exists(where.unit):
-        if not _says(where, "is-active"):
+    if os.path.exists(where.unit):
+        if not test and not _says(where, "is-active"):
             done.changes[SERVICE] = "started"
             _systemctl(where, "start", SERVICE)
-        elif changed:
-            _refresh(where, done)
+        _refresh(where, done, test, settings=text)
     done.comment = _comment(done, test, "The agent has these settings")
     return done
 
@@ -126,11 +128,30 @@ def _comment(done: Done, test: bool, settled: str) -> str:
     return "The agent would be changed" if test else settled
 
 
-def _refresh(where: Places, done: Done) -> None:
-    """An agent at work goes on by what is on the disk now."""
-    if _says(where, "is-active"):
-        done.changes[SERVICE] = "goes on by the new one"
-        _systemctl(where, "reload", SERVICE)
+def _refresh(where: Places, done: Done, test: bool, **wanted: bytes) -> None:
+    """An agent at work goes on by what is on the disk now: it is asked by what it runs, for what
+    was to tell it may have been interrupted. Raises OperationFailed where it stays by the old."""
+    if SERVICE in done.changes or not _says(where, "is-active") or _runs_by(where, wanted):
+        return
+    done.changes[SERVICE] = "goes on by the new one"
+    if test:
+        return
+    _systemctl(where, "reload", SERVICE)
+    end_s = time.monotonic() + _PATIENCE_S
+    while not _runs_by(where, wanted):
+        if time.monotonic() > end_s:
+            raise errors.OperationFailed(
+                f"the agent goes on by its old {' and '.join(wanted)}: journalctl -u {SERVICE} "
+                "says why"
+            )
+        time.sleep(_LOOK_S)
+
+
+def _runs_by(where: Places, wanted: dict[str, bytes]) -> bool:
+    found = trial.running(where.running)
+    return found is not None and all(
+        getattr(found, what) == hashlib.sha256(data).hexdigest() for what, data in wanted.items()
+    )
 
 
 def _differs(path: str, data: bytes, done: Done) -> bool:

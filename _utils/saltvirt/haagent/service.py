@@ -13,13 +13,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from saltvirt import errors, plain
-from saltvirt.ha import agent, agent_known, agent_view, safety
-from saltvirt.ha.agent_view import AgentAction, AgentState, AgentView
+from saltvirt.ha import agent, agent_disk, agent_known, agent_view, safety
+from saltvirt.ha.agent_view import AgentAction, AgentState, AgentView, Kept
 from saltvirt.ha.facts import ArrivedBeat, Beat
 from saltvirt.ha.registry import IGNORED
 from saltvirt.haagent import definitions, ending, pools
 from saltvirt.haagent.copies import Copies
 from saltvirt.haagent.definitions import Definition, Definitions
+from saltvirt.haagent.feeder import Feeder
 from saltvirt.haagent.fencing import Fencing
 from saltvirt.haagent.guests import Guests, Where
 from saltvirt.haagent.inbox import Asked, Inbox
@@ -28,6 +29,7 @@ from saltvirt.haagent.settings import AgentSettings
 from saltvirt.haagent.shelf import FOLDER, Shelf
 from saltvirt.haagent.store import Store
 from saltvirt.haagent.watchdog import Watchdog
+from saltvirt.haagent.writer import Writer
 from saltvirt.hafence.setting import FenceTold
 from saltvirt.hatalk import frames
 from saltvirt.hatalk.line import Pace
@@ -40,8 +42,8 @@ log = logging.getLogger(__name__)
 # what it is asked to do, by a signal
 STOP, AGAIN = "stop", "again"
 _ASK_AGAIN_S = 5
-# acts of each beat, which are told once
-_OFTEN = (agent_view.FEED,)
+# a beat waits so long for the disk, and the watchdog is fed so often, in beats
+_DISK_BEATS, _FEED_BEATS = 0.25, 0.5
 
 
 def boottime() -> float:
@@ -50,21 +52,37 @@ def boottime() -> float:
 
 
 class Service:
-    """One agent. clock: see ``boottime``."""
+    """One agent. clock: see ``boottime``. trial: why what is on the disk now cannot take over, or
+    nothing. program: the digest of the one that runs."""
 
-    def __init__(self, settings: AgentSettings, clock: Callable[[], float] = boottime) -> None:
+    def __init__(
+        self,
+        settings: AgentSettings,
+        clock: Callable[[], float] = boottime,
+        trial: Callable[[], str] = str,
+        program: str = "",
+    ) -> None:
         self.settings, self.policy, self.clock = settings, settings.patience, clock
+        self._trial, self.program, self._tries = trial, program, threading.Lock()
+        self._settings_digest = settings.digest
         self.wake = threading.Event()
         self.asked, self._asked_s = "", 0.0
         self.ended: str | None = None
         self.store = Store(settings.state, settings.run, boot.current())
         self.store.lock()
         self.state, leased_s = self.store.begin(settings.host, clock())
-        self.watchdog = Watchdog(settings.watchdog, self.policy.watchdog_s)
+        self.disk = Writer(
+            self.state.kept, self._keep, _DISK_BEATS * self.policy.beat_s,
+            self.say,
+        )  # fmt: skip
+        self.watchdog = Watchdog(settings.watchdog, self.policy.watchdog_s, self.state.watchdog_s)
+        self.feeder = Feeder(self.watchdog, clock, _FEED_BEATS * self.policy.beat_s)
         # it feeds it while it holds the lease, whether that was before its restart or after
         known = self.state.believed or self.store.opened
-        if known and safety.lease_holds(leased_s, clock(), self.policy):
+        feed_lease_s = agent_known.feed_lease_s(self.state, self.policy)
+        if known and safety.lease_holds(leased_s, clock(), feed_lease_s):
             self.watchdog.arm()
+            self.feeder.until((leased_s or 0) + feed_lease_s)
         self.copies = Copies(f"{settings.run}/guests.json", self.store.boot_id, clock())
         locks = f"{guest_lock.FOLDER}/guests"
         where = Where(settings.uri, locks, self.policy.shutdown_wait_s, self.policy.beat_s)
@@ -92,6 +110,7 @@ class Service:
         self.talk = Talk(settings.credentials, self.inbox.on_frame, pace)
         self._listens = False
         self._last_acts: set[AgentAction] = set()
+        self._last_beat: Beat | None = None
         self._masters_heard: set[str] = set()
         self._said = ""
 
@@ -103,6 +122,7 @@ class Service:
             if name != self.settings.host:
                 self.talk.call(name, *self.settings.where(name))
         self._give_names()
+        self.feeder.begin()
         self.guests.begin()
         next_s = self.clock()
         while self.ended is None:
@@ -129,6 +149,8 @@ class Service:
     def close(self) -> None:
         """Ends what it began. The watchdog stays as it is, but for one of which nobody knows that
         it is armed."""
+        self.feeder.end()
+        self.disk.end()
         if self.ended == AGAIN and not self.state.believed:
             self.watchdog.rest()
             self.store.opened = False
@@ -146,10 +168,24 @@ class Service:
     def on_signal(self, number: int, _frame: object) -> None:
         """SIGTERM: it is to end in order. SIGHUP: it is to run anew, as it is."""
         if number == signal.SIGHUP:
-            self.ended = AGAIN
+            threading.Thread(target=self._renew, name="trial", daemon=True).start()
         else:
             self.asked = self.asked or STOP
         self.wake.set()
+
+    def _renew(self) -> None:
+        """Runs anew by what is on the disk, if that can; else it goes on as it is."""
+        if not self._tries.acquire(blocking=False):
+            return
+        try:
+            why = self._trial()
+        finally:
+            self._tries.release()
+        if why:
+            log.error("goes on by the old program and settings, for the new ones fail: %s", why)
+        else:
+            self.ended = self.ended or AGAIN
+            self.wake.set()
 
     def listen(self) -> None:
         """Listens, as soon as it can."""
@@ -163,6 +199,9 @@ class Service:
         except errors.ConnectionFailed as exc:
             self.say(str(exc))
 
+    def _keep(self, kept: Kept) -> None:
+        self.store.keep(kept)
+
     def say(self, text: str) -> None:
         """Logs a trouble once, not at each beat."""
         if text != self._said:
@@ -172,36 +211,45 @@ class Service:
     # a step
 
     def turn(self, now_s: float) -> None:
-        """Steps, writes down, tells, acts."""
+        """Steps, feeds, tells, acts. What it says is written down before."""
         step = self.written(self.view(now_s), now_s)
         if step is None:
             return
         self.state = step.state
+        self._feed(step)
         self._give_names()
         self.guests.health.agents = self.agents()
         self.tell(step.beat)
         self.shelve()
         acts = set(step.actions)
         for action in step.actions:
-            self.act(action, action not in self._last_acts and action.kind not in _OFTEN)
+            if action.kind != agent_view.FEED:
+                self.act(action, action not in self._last_acts)
             if self.ended is not None:
                 break
         self._last_acts = acts
 
+    def _feed(self, step: agent.AgentStep) -> None:
+        """While the lease of this step holds, if it says so; by what others may count on."""
+        feeds = any(one.kind == agent_view.FEED for one in step.actions)
+        lease_s = agent_known.feed_lease_s(step.state, self.policy)
+        self.feeder.until((step.state.lease_from_s or 0) + lease_s if feeds else None)
+        if step.state.watchdog_s is not None:
+            self.watchdog.goes_by(step.state.watchdog_s)
+
     def written(self, view: AgentView, now_s: float) -> agent.AgentStep | None:
-        """A step whose state is on the disk. Where nothing can be written it grants and promises
-        nothing new, so that it need not be."""
-        for one in (view, replace(view, calls={}), replace(view, calls={}, beats={}, stored={})):
-            step = agent.step(self.state, one, now_s, self.policy)
-            try:
-                if agent_view.is_news(self.state.kept, step.state.kept):
-                    self.store.keep(step.state.kept)
-                self.store.opened = self.watchdog.works
-                self.store.remember(step.state)
-                return step
-            except OSError as exc:
-                self.say(f"cannot write {exc.filename or self.settings.state}: {exc.strerror}")
-        return None
+        """A step of which all is written down that must be."""
+        step = agent_disk.turn(self.state, view, now_s, self.policy, self.disk)
+        try:
+            self.store.opened = self.watchdog.works
+            self.store.remember(step.state)
+        except OSError as exc:
+            self.say(f"cannot write {exc.filename or self.settings.run}: {exc.strerror}")
+            if self._last_beat is None:
+                return None
+            return agent_disk.still(self.state, self._last_beat, view, now_s, self.policy)
+        self._last_beat = step.beat
+        return step
 
     def view(self, now_s: float) -> AgentView:
         """What it sees now."""
@@ -216,6 +264,8 @@ class Service:
             storage_silent_s=max((pool.silent_s() for pool in self.pools), default=None),
             asked=self.why_asked(now_s),
             leases=self.copies.leases(),
+            program=self.program,
+            settings=self._settings_digest,
         )
 
     def stored(self, now_s: float) -> dict[str, ArrivedBeat]:

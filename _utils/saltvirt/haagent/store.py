@@ -57,7 +57,13 @@ class Runtime(Fact):
     phase: str = WORKING
     phase_seq: int = 0
     lease_from_s: float | None = None
+    feed_lease_s: float | None = None
+    watchdog_s: float | None = None
     opened: bool = False
+
+
+class Unsettled(OSError):
+    """A file was replaced, and nobody knows whether that would outlive a loss of power."""
 
 
 class Store:
@@ -66,20 +72,23 @@ class Store:
 
     def __init__(self, state: str, run: str, boot_id: str) -> None:
         self.state_folder, self.run_folder, self.boot_id = state, run, boot_id
-        for folder in (state, run):
-            os.makedirs(folder, 0o700, exist_ok=True)
         self.opened = False
         self._lock: int | None = None
         self._runtime: Runtime | None = None
 
     def lock(self) -> None:
         """Raises OperationFailed where another agent is at work."""
+        self._make_folders()
         path = f"{self.run_folder}/agent.lock"
         self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as exc:
             raise errors.OperationFailed(f"another agent holds {path}") from exc
+
+    def _make_folders(self) -> None:
+        for folder in (self.state_folder, self.run_folder):
+            os.makedirs(folder, 0o700, exist_ok=True)
 
     def unlock(self) -> None:
         """Another agent may be at work."""
@@ -90,20 +99,24 @@ class Store:
     def begin(self, host: str, now_s: float) -> tuple[AgentState, float | None]:
         """(The state to begin with, since when the lease is held that it had before its restart, or
         None). Raises BadAnswer for a damaged file, OSError."""
+        self._make_folders()
         found = self._read(self._kept_path, KeptFile)
         kept = _from(found, Kept) if found else Kept()
-        state = begun(host, self._boot(), kept, now_s)
         old = self._read(self._runtime_path, Runtime)
+        state = begun(host, self._boot(old), kept, now_s)
         if old is None or (old.boot_id, old.boot) != (self.boot_id, state.boot):
             return state, None
-        shared = ("seq", "believed", "unpledged", "tried", "phase", "phase_seq")
+        shared = (
+            "seq", "believed", "unpledged", "tried", "phase", "phase_seq", "feed_lease_s",
+            "watchdog_s",
+        )  # fmt: skip
         before = dataclasses.replace(state, **{name: getattr(old, name) for name in shared})
         self._runtime, self.opened = old, old.opened
         return before.begun(now_s), old.lease_from_s
 
     def keep(self, kept: Kept) -> None:
         """On the disk when this returns. Raises OSError."""
-        replace(self._kept_path, _text(_from(kept, KeptFile)))
+        replace(self._kept_path, text(_from(kept, KeptFile)))
 
     def remember(self, state: AgentState) -> None:
         """What the agent's restart must find. Raises OSError where something has changed that it
@@ -114,7 +127,7 @@ class Store:
         new = Runtime(self.boot_id, **told, opened=self.opened)
         old = self._runtime
         try:
-            replace(self._runtime_path, _text(new), durable=False)
+            replace(self._runtime_path, text(new), durable=False)
         except OSError:
             if old is None or _without_time(old) != _without_time(new):
                 raise
@@ -122,15 +135,34 @@ class Store:
 
     def renew(self, boot: int) -> None:
         """The number of this boot, from now on."""
-        replace(self._boot_path, _text(BootFile(self.boot_id, boot)))
+        replace(self._boot_path, text(BootFile(self.boot_id, boot)))
 
-    def _boot(self) -> int:
-        """The first is the time: a host that was installed anew begins above what others know."""
+    def _boot(self, runtime: Runtime | None) -> int:
+        """The first is the time: a host that was installed anew begins above what others know. One
+        that has lost the file since it booted has not booted again: its guests may run."""
         found = self._read(self._boot_path, BootFile)
-        if found is None or found.boot_id != self.boot_id:
-            found = BootFile(self.boot_id, max(int(time.time()), found.boot + 1 if found else 1))
-            self.renew(found.boot)
-        return found.boot
+        if found is not None and found.boot_id == self.boot_id:
+            return found.boot
+        if runtime is not None and runtime.boot_id == self.boot_id:
+            boot = runtime.boot
+        else:
+            boot = max(int(time.time()), found.boot + 1 if found else 1)
+        self.renew(boot)
+        return boot
+
+    def check(self) -> None:
+        """Raises BadAnswer for a file that cannot be read, OSError."""
+        self._read(self._kept_path, KeptFile)
+        self._read(self._boot_path, BootFile)
+        self._read(self._runtime_path, Runtime)
+
+    def may_be_armed(self) -> bool:
+        """Whether an agent of this boot may have left its watchdog armed; in doubt, yes."""
+        try:
+            old = self._read(self._runtime_path, Runtime)
+        except (errors.BadAnswer, OSError):
+            return True
+        return old is not None and old.boot_id == self.boot_id and old.opened
 
     def _read(self, path: str, kind: type[AnyFact]) -> AnyFact | None:
         data = read(path)
@@ -153,7 +185,7 @@ def _from(found: Any, kind: Any) -> Any:
     return kind(**{one.name: getattr(found, one.name) for one in dataclasses.fields(kind)})
 
 
-def _text(fact: Fact) -> bytes:
+def text(fact: Fact) -> bytes:
     return json.dumps(fact.to_answer()).encode()
 
 
@@ -165,15 +197,15 @@ def read(path: str) -> Any:
     """The JSON in a file, None where there is no such file. Raises BadAnswer, OSError."""
     try:
         with open(path, "rb") as file:
-            text = file.read()
+            data = file.read()
     except FileNotFoundError:
         return None
     try:
-        return json.loads(text)
+        return json.loads(data)
     except (ValueError, RecursionError) as exc:
         raise errors.BadAnswer(
-            f"{path} is damaged: {exc}. It may have held a promise: disarm high availability, then "
-            "remove the file"
+            f"{path} is damaged: {exc}. It may have held a promise: disarm high availability, shut "
+            "down this host's guests, then remove the file"
         ) from exc
 
 
@@ -193,7 +225,10 @@ def replace(path: str, data: bytes, durable: bool = True) -> None:
             os.unlink(new)
         raise
     if durable:
-        settle(os.path.dirname(path))
+        try:
+            settle(os.path.dirname(path))
+        except OSError as exc:
+            raise Unsettled(exc.errno, exc.strerror, path) from exc
 
 
 def settle(folder: str) -> None:

@@ -7,6 +7,7 @@ import fcntl
 import logging
 import os
 import struct
+import threading
 
 log = logging.getLogger(__name__)
 
@@ -19,14 +20,20 @@ _CAN_SET, _CAN_CLOSE = 0x80, 0x100
 
 class Watchdog:
     """path: the device, None: there is none. timeout_s: unfed so long, it shall cut the power.
+    announced_s: it was announced that it does so sooner, which holds until ``goes_by``.
 
-    Opening it arms it. A process that dies leaves it armed; ``rest`` does not.
+    Opening it arms it. A process that dies leaves it armed; ``rest`` does not. Any thread may call.
     """
 
-    def __init__(self, path: str | None, timeout_s: float) -> None:
+    def __init__(
+        self, path: str | None, timeout_s: float, announced_s: float | None = None
+    ) -> None:
         self._path, self._wanted_s = path, timeout_s
-        self.timeout_s = timeout_s
+        self._now_s = timeout_s if announced_s is None else min(timeout_s, announced_s)
+        self._is_bound = self._now_s < timeout_s
+        self._has_s = timeout_s
         self._handle: int | None = None
+        self._guard = threading.RLock()
         self._unfit = self._why_unfit()
 
     @property
@@ -39,8 +46,29 @@ class Watchdog:
         """It is armed, and feeding it did no harm."""
         return self._handle is not None
 
+    @property
+    def timeout_s(self) -> float:
+        """What is announced: the longest that it may have."""
+        return max(self._has_s, self._wanted_s) if self._is_bound else self._has_s
+
+    def goes_by(self, timeout_s: float) -> None:
+        """The time-out that others may count on by now."""
+        with self._guard:
+            if not self._is_bound or timeout_s < self._wanted_s:
+                return
+            self._is_bound, self._now_s = False, self._wanted_s
+            if self._handle is not None:
+                try:
+                    self._set(self._handle)
+                except OSError as exc:
+                    log.error("the watchdog %s keeps its time-out: %s", self._path, exc.strerror)
+
     def arm(self) -> None:
         """Opens it and feeds it once, if it can be used."""
+        with self._guard:
+            self._arm()
+
+    def _arm(self) -> None:
         if self._path is None or self._unfit or self.works:
             return
         try:
@@ -52,7 +80,7 @@ class Watchdog:
         try:
             self._prepare(handle)
         except OSError as exc:
-            self._refuse(f"it refuses {self._wanted_s} s: {exc.strerror}")
+            self._refuse(f"it refuses {self._now_s} s: {exc.strerror}")
 
     def _prepare(self, handle: int) -> None:
         data = bytearray(_INFO.size)
@@ -61,15 +89,22 @@ class Watchdog:
         if not options & _CAN_SET or not options & _CAN_CLOSE:
             self._refuse("it has no time-out that can be set, or no magic close")
             return
-        timeout = bytearray(struct.pack("i", max(1, int(self._wanted_s))))
-        fcntl.ioctl(handle, _SET_TIMEOUT, timeout)
-        self.timeout_s = float(struct.unpack("i", timeout)[0])
+        self._set(handle)
         self.feed()
         shown = name.rstrip(b"\0").decode("ascii", "replace")
-        log.info("the watchdog %s (%s) is armed: %s s", self._path, shown, self.timeout_s)
+        log.info("the watchdog %s (%s) is armed: %s s", self._path, shown, self._has_s)
+
+    def _set(self, handle: int) -> None:
+        timeout = bytearray(struct.pack("i", max(1, int(self._now_s))))
+        fcntl.ioctl(handle, _SET_TIMEOUT, timeout)
+        self._has_s = float(struct.unpack("i", timeout)[0])
 
     def feed(self) -> None:
         """Once more its whole time-out."""
+        with self._guard:
+            self._feed()
+
+    def _feed(self) -> None:
         if self._handle is None:
             return
         try:
@@ -82,6 +117,10 @@ class Watchdog:
 
     def rest(self) -> None:
         """At rest: it cuts no power any more."""
+        with self._guard:
+            self._rest()
+
+    def _rest(self) -> None:
         if self._handle is None:
             return
         handle, self._handle = self._handle, None
