@@ -453,8 +453,8 @@ class Host(Machine):
             self.world.at(2, self.start_agent)
 
     def do_renew(self, _action):
-        self.boot += 1
         self.state = self.runtime = self.state.renewed()
+        self.boot = self.state.boot
 
     def do_power_off(self, _action):
         reboots = self.asked == "reboot"

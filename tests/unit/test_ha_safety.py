@@ -245,14 +245,14 @@ def test_a_lease_proves_where_it_was_got_for_this_question(taker, lease, proves)
     assert safety.lease_proves(record, "web1", beat) is proves
 
 
-# -- what was announced, and who is believed --------------------------------------------------------
+# -- what was announced, and who is believed -------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "old_s, new_s, acknowledged, goes_by_s",
     [
         (None, 30, 0, 30),  # the first in this boot
-        (8, 30, 0, 8), (8, 30, 1, 30),  # longer: once a majority that counts on it has one who knows
+        (8, 30, 0, 8), (8, 30, 1, 30),  # longer: once enough know
         (30, 8, 0, 8), (30, 8, 1, 8),  # shorter: at once
         (8, 8, 0, 8),
     ],

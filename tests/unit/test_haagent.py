@@ -1485,6 +1485,23 @@ def test_a_guest_goes_when_its_target_says_yes_in_time_to_the_question_that_was_
     assert moving.copies.get("web1").migrated == 5
 
 
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_migration_that_the_agent_before_began_is_followed(moving, monkeypatch, arrives):
+    """After SIGHUP it was asked for again, refused by libvirt, and told as failed: its target
+    killed what arrived there."""
+    there = [True, True, False]
+    monkeypatch.setattr(moves, "_is_under_way", lambda _dom: there.pop(0))
+    monkeypatch.setattr(moves, "_LOOK_S", 0)
+    monkeypatch.setattr(libvirt.virDomain, "migrateToURI3", lambda *_: 1 / 0)
+    real = moving.domain
+    looked = [real("web1"), None if arrives else real("web1")]
+    monkeypatch.setattr(moving, "domain", lambda _name: looked.pop(0))
+    moving.moves.answered("hv2", "web1", 5, True)
+    until(lambda: moving.copies.get("web1") is None if arrives else moving.told_, "its end")
+    assert there == []
+    monkeypatch.setattr(moving, "domain", real)
+
+
 def test_a_guest_on_its_way_is_not_asked_for_again_and_may_be_too_late(moving, monkeypatch):
     gate = threading.Event()
     monkeypatch.setattr(moving, "domain", lambda name: gate.wait(120) and None)

@@ -146,9 +146,8 @@ def test_an_agent_at_work_goes_on_by_a_new_program(where, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("what", ["program", "settings"])
-def test_what_was_interrupted_is_put_to_work_by_the_next_run(where, tmp_path, monkeypatch, what):
+def test_what_was_interrupted_is_put_to_work_by_the_next_run(where, tmp_path, what):
     """The file was new and the agent was old, for as long as nothing changed."""
-    monkeypatch.setattr(install, "_PATIENCE_S", 5)
     install.install(layers.LIBRARY, where=where)
     install.configure(SETTINGS, where=where)
     told(tmp_path)
@@ -165,7 +164,7 @@ def test_an_agent_that_goes_on_by_the_old_settings_is_no_success(where, tmp_path
     install.install(layers.LIBRARY, where=where)
     install.configure(SETTINGS, where=where)
     (tmp_path / "deaf").touch()
-    monkeypatch.setattr(install, "_PATIENCE_S", 0.3)
+    monkeypatch.setattr(install, "_TAKES_OVER_S", 0.3)
     with pytest.raises(errors.OperationFailed, match="goes on by its old settings: journalctl"):
         install.configure({**SETTINGS, "port": 17000}, where=where)
 

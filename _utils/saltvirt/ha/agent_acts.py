@@ -60,6 +60,9 @@ class Acting:
         if safety.is_given_up(registry.host(state.host), state.boot):
             killed = self._kill("the others have proven that this host is gone")
             return killed or [AgentAction(RENEW, why="none of its guests runs any more")]
+        renews = self._renews()
+        if renews:
+            return [AgentAction(RENEW, why=renews)]
         if safety.must_kill(state.believed, view.works, self.lease):
             return self._kill("it is cut off, and its watchdog does not work")
         done = self._watchdog()
@@ -68,6 +71,18 @@ class Acting:
         if view.asked:
             return done + self._shutting_down()
         return done + self._guests()
+
+    def _renews(self) -> str:
+        """Why it counts as started anew, though its host has not booted; or nothing. None of its
+        guests runs, so what others conclude from that is true."""
+        state = self.state
+        if agent_known.alive(self.view):
+            return ""
+        if state.phase == OVER and not self.view.asked:
+            return "it said that none of its guests would run in this boot, and does not go down"
+        if state.kept.registry.host(state.host).boot > state.boot:
+            return "others know a later start of it: it was installed anew, its clock behind"
+        return ""
 
     def _kill(self, why: str) -> list[AgentAction]:
         return [AgentAction(KILL, name, why=why) for name in agent_known.alive(self.view)]

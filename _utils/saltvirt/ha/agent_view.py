@@ -111,10 +111,14 @@ class AgentState:
         )
 
     def renewed(self) -> AgentState:
-        """As if its host had booted: none of its guests runs, nothing from before counts."""
+        """As if its host had booted: none of its guests runs, nothing from before counts. Its number
+        is above each that others know."""
+        known = self.kept.registry.host(self.host)
+        behind = known.boot + 1 if known.boot > self.boot else 0
         return replace(
             self,
-            boot=self.boot + 1,
+            boot=max(self.boot + 1, known.gone, behind),
+            phase=WORKING,
             believed=False,
             unpledged=0,
             sent={},

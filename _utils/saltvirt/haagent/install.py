@@ -17,7 +17,9 @@ from saltvirt.haagent import settings, store, trial
 PYTHON = "/usr/bin/python3"
 SERVICE = "salt-virt-ha.service"
 MODULE = "haagent.__main__"
-_PATIENCE_S, _LOOK_S = 60, 0.2
+_PATIENCE_S = 60
+# so long an agent may take to try the new files and to go on by them
+_TAKES_OVER_S, _LOOK_S = 90, 0.2
 
 UNIT = f"""\
 # written by Salt Virt (virt.ha_install)
@@ -137,7 +139,7 @@ def _refresh(where: Places, done: Done, test: bool, **wanted: bytes) -> None:
     if test:
         return
     _systemctl(where, "reload", SERVICE)
-    end_s = time.monotonic() + _PATIENCE_S
+    end_s = time.monotonic() + _TAKES_OVER_S
     while not _runs_by(where, wanted):
         if time.monotonic() > end_s:
             raise errors.OperationFailed(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ log = logging.getLogger(__name__)
 # so long the target is asked; so long its word holds until libvirt is told; so long libvirt may
 # take until memory goes over: less than the target waits for it (copies.COMING_S)
 PATIENCE_S, WORD_S, BEGIN_S = 15, 5, 15
+_LOOK_S = 1
 FLAGS = ("LIVE", "PEER2PEER", "PERSIST_DEST", "UNDEFINE_SOURCE", "TLS", "AUTO_CONVERGE",
          "ABORT_ON_ERROR")  # fmt: skip
 
@@ -86,6 +88,9 @@ class Moves:
             if dom is None or self._clock() - move.asked_s > WORD_S:
                 self._failed(name, move, "it was too late")
                 return
+            if _is_under_way(dom):
+                self._follow(name, dom, move)
+                return
             done = threading.Event()
             watch = threading.Thread(target=_watch, args=(dom, done), daemon=True)
             watch.start()
@@ -93,11 +98,25 @@ class Moves:
                 dom.migrateToURI3(self._uri(move.host), {}, live.flags(FLAGS))
             finally:
                 done.set()
-            log.info("guest %s has gone to %s, epoch %s", name, move.host, move.epoch)
-            self._moves.pop(name, None)
-            self._copies.drop(name)
+            self._went(name, move)
         except (libvirt.libvirtError, errors.VirtError) as exc:
             self._failed(name, move, str(exc))
+
+    def _follow(self, name: str, dom: libvirt.virDomain, move: Move) -> None:
+        """A migration that the agent before this one began: libvirt goes on with it."""
+        log.info("guest %s is on its way to %s already", name, move.host)
+        with contextlib.suppress(libvirt.libvirtError):  # it is no longer here
+            while _is_under_way(dom):
+                time.sleep(_LOOK_S)
+        if self._guests.domain(name) is None:
+            self._went(name, move)
+        else:
+            self._failed(name, move, "its migration, which was under way already, ended here")
+
+    def _went(self, name: str, move: Move) -> None:
+        log.info("guest %s has gone to %s, epoch %s", name, move.host, move.epoch)
+        self._moves.pop(name, None)
+        self._copies.drop(name)
 
     def _failed(self, name: str, move: Move, why: str) -> None:
         log.error("guest %s did not go to %s: %s", name, move.host, why)
@@ -118,6 +137,18 @@ class Moves:
         if copy is None or not copy.uuid or not again:
             self._copies.put(name, Copy(epoch, INCOMING, since_s=self._clock()))
         return True
+
+
+def _is_under_way(dom: libvirt.virDomain) -> bool:
+    """Whether libvirt is about to migrate it away. Raises libvirtError."""
+    away = libvirt.VIR_DOMAIN_JOB_OPERATION_MIGRATION_OUT
+    try:
+        stats = dom.jobStats()
+        return bool(stats.get("type")) and stats.get("operation") == away
+    except libvirt.libvirtError as exc:
+        if exc.get_error_code() == libvirt.VIR_ERR_NO_SUPPORT:  # a driver without it
+            return False
+        raise
 
 
 def _watch(dom: libvirt.virDomain, done: threading.Event) -> None:

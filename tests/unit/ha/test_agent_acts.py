@@ -102,6 +102,36 @@ def test_a_watchdog_is_armed_where_guests_run_or_are_to(guests, watchdog, lease,
     assert (("arm", "", why) in done) is armed
 
 
+OVER_STATE = {"phase": facts.OVER}
+
+
+@pytest.mark.parametrize(
+    "state, sees, renews",
+    [
+        (OVER_STATE, {}, True),  # a shutdown that was cancelled, or a soft reboot
+        (OVER_STATE, {"asked": "shutdown"}, False),
+        (OVER_STATE, {"guests": {"web1": made.RUNS}}, False),
+        ({}, {}, False),
+        ({"boot": 0}, {}, True),  # installed anew, its clock behind
+        ({"boot": 0}, {"guests": {"web1": made.RUNS}}, False),
+    ],
+)
+def test_a_host_without_guests_counts_as_started_anew_where_its_number_is_used_up(
+    state, sees, renews
+):
+    before = replace(made.agent(), **state)
+    acting = Acting(before, made.agent_sees(**sees), made.POLICY, True, made.NOW_S)
+    assert (["renew"] == [one.kind for one in acting.actions()]) is renews
+
+
+def test_a_renewed_host_has_a_number_above_all_that_others_know():
+    known = made.registry(None, {"h1": HostRecord("up", boot=7, gone=4)})
+    state = replace(made.agent({"registry": known}, phase=facts.OVER), boot=3)
+    assert (state.renewed().boot, state.renewed().phase) == (8, facts.WORKING)
+    gone = made.registry(None, {"h1": HostRecord("fenced", boot=3, gone=9)})
+    assert replace(made.agent({"registry": gone}), boot=3).renewed().boot == 9
+
+
 @pytest.mark.parametrize("guests", [MINE, {}])
 @pytest.mark.parametrize("lease, done", [(True, ["feed"]), (False, [])])
 def test_it_is_fed_while_the_lease_holds_also_when_it_is_not_needed_any_more(guests, lease, done):

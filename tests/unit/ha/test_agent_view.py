@@ -6,7 +6,7 @@ import pytest
 
 from saltvirt.ha import agent_view
 from saltvirt.ha.agent_view import AgentState
-from saltvirt.ha.facts import LEAVING, OVER, Heard, Pledge, Promise
+from saltvirt.ha.facts import LEAVING, OVER, WORKING, Heard, Pledge, Promise
 from tests.unit.ha import made
 
 PROMISED = {"h3": Promise(1, 1, 4)}
@@ -35,7 +35,7 @@ def test_an_agents_restart_forgets_what_it_heard_and_not_what_it_said_and_did(no
 
 def test_after_it_was_given_up_a_host_counts_as_booted_anew():
     assert LATE.renewed() == AgentState(
-        "h1", 4, KEPT, 90000, False, 0, 5, 80, {}, LATE.acks, LATE.heard_s, None, 70, {}, LEAVING,
+        "h1", 4, KEPT, 90000, False, 0, 5, 80, {}, LATE.acks, LATE.heard_s, None, 70, {}, WORKING,
         85000, 90001,
     )  # fmt: skip
 
