@@ -97,7 +97,8 @@ class Beat(Fact):
     version that it acts by. leases: guests whose disks' lease it has got, with the version of
     the registry that told it to. definitions: ``digest`` of those that it keeps. wished: what
     persons want by the registry that it acts by; the text is for a master that asks. terms: what
-    proofs of it depend on; settings: the digest of all its settings.
+    proofs of it depend on; settings: the digest of all its settings. pool_key: by what it seals its
+    beats on pools; for peers, over TLS.
     """
 
     host: str
@@ -126,6 +127,7 @@ class Beat(Fact):
     wished: Wished = field(default_factory=Wished)
     terms: Terms = field(default_factory=Terms)
     settings: str = ""
+    pool_key: str = seldom("")
     registry: Registry | None = None
 
     @property

@@ -24,6 +24,7 @@ from saltvirt import errors, plain
 from saltvirt.ha.facts import Beat
 from saltvirt.haagent import store
 from saltvirt.haagent.outside import Outside, answer
+from saltvirt.haagent.pool_keys import MAC
 
 FOLDER = ".salt-virt-ha"
 _ENDING = ".beat"
@@ -32,12 +33,18 @@ _AGAIN_S = 1
 
 
 class Pool:
-    """One pool as the agent sees it. argv: what runs its process. clock: of this boot."""
+    """One pool as the agent sees it. argv: what runs its process. clock: of this boot. is_of:
+    whether a beat with that MAC is of the host that it names."""
 
     def __init__(
-        self, folder: str, argv: Sequence[str], members: Collection[str], clock: Callable[[], float]
+        self,
+        folder: str,
+        argv: Sequence[str],
+        members: Collection[str],
+        clock: Callable[[], float],
+        is_of: Callable[[Beat, str], bool] = lambda _beat, _mac: True,
     ) -> None:
-        self.folder, self._members, self._clock = folder, members, clock
+        self.folder, self._members, self._clock, self._is_of = folder, members, clock, is_of
         self.began_s = clock()
         # when the last beat that it has was handed over; when others' beats were last read
         self.wrote_s: float | None = None
@@ -91,7 +98,10 @@ class Pool:
         for name, data in told.get("beats", {}).items():
             with contextlib.suppress(errors.BadAnswer):
                 beat = Beat.from_answer(data, f"{self.folder}: {name}")
-                if name in self._members and beat.host == name:
+                mac = data.get(MAC)
+                if name not in self._members or beat.host != name:
+                    continue
+                if self._is_of(beat, mac if isinstance(mac, str) else ""):
                     found[name] = beat
         self.beats, self.read_s = found, at_s
 
@@ -141,7 +151,10 @@ def others(home: str, host: str) -> dict[str, Any]:
             path = os.path.join(home, file)
             with contextlib.suppress(OSError, ValueError, RecursionError, errors.BadAnswer):
                 # one just not too deep here would be so in the answer, and end whoever reads that
-                found[name] = Beat.from_answer(json.loads(text(path)), path).to_answer()
+                data = json.loads(text(path))
+                found[name] = Beat.from_answer(data, path).to_answer()
+                if isinstance(data.get(MAC), str):
+                    found[name][MAC] = data[MAC]
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import queue
 import signal
@@ -25,6 +24,7 @@ from saltvirt.haagent.fencing import Fencing
 from saltvirt.haagent.guests import Guests, Where
 from saltvirt.haagent.inbox import Asked, Inbox
 from saltvirt.haagent.moves import Moves
+from saltvirt.haagent.pool_keys import PoolKeys
 from saltvirt.haagent.settings import AgentSettings
 from saltvirt.haagent.shelf import FOLDER, Shelf
 from saltvirt.haagent.store import Store
@@ -96,8 +96,11 @@ class Service:
         self.fencing = Fencing(
             settings.host, lambda: self.inbox.calls, clock, self.policy.suspect_s, self.tell_fenced
         )
+        self.keys = PoolKeys(f"{settings.run}/keys.json")
         self.pools = [
-            pools.Pool(folder, pools.argv(folder, settings.host), settings.members, clock)
+            pools.Pool(
+                folder, pools.argv(folder, settings.host), settings.members, clock, self.keys.is_of
+            )
             for folder in settings.pools
         ]
         self.shelves = [
@@ -253,8 +256,10 @@ class Service:
 
     def view(self, now_s: float) -> AgentView:
         """What it sees now."""
+        beats = {k: v for k, v in self.inbox.beats.items() if k in self.settings.members}
+        self.keys.hear(beats)
         return AgentView(
-            beats={k: v for k, v in self.inbox.beats.items() if k in self.settings.members},
+            beats=beats,
             stored=self.stored(now_s),
             calls=self.inbox.believable(self.copies.looked_s, self.known()),
             guests=self.guests.health.over(self.copies.there(self.names())),
@@ -328,14 +333,16 @@ class Service:
         whole = frames.frame(frames.BEAT, replace(beat.to_master(), definitions=kept).to_answer())
         for name in self.settings.masters:
             self.talk.tell(name, whole)
-        data = beat.to_peers().to_answer()
+        told = beat.to_peers()
+        data = replace(told, pool_key=self.keys.own).to_answer()
         acks = data["acks"]
         for name in self.settings.members:
             if name != self.settings.host:
                 own = {name: acks[name]} if name in acks else {}
                 self.talk.tell(name, frames.frame(frames.BEAT, {**data, "acks": own}))
+        sealed = self.keys.seal(told) if self.pools else b""
         for pool in self.pools:
-            pool.write(json.dumps(data).encode())
+            pool.write(sealed)
 
     def tell_definition(self, found: Definition) -> None:
         """libvirt's definition of a guest has changed."""

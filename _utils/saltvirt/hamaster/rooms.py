@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from saltvirt import errors
 from saltvirt.hamaster import files
@@ -35,15 +36,33 @@ def last(opts: held.Opts) -> Path:
 
 @dataclass(frozen=True)
 class RoomsTold(Fact):
-    """The file."""
+    """The file: what each host answered, as it came."""
 
-    hosts: dict[str, facts.Host] = field(default_factory=dict)
+    hosts: dict[str, Any] = field(default_factory=dict)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What hosts told last; nothing where that cannot be read: they tell it again."""
+    try:
+        found = files.read(path, RoomsTold)
+    except errors.OperationFailed as exc:
+        log.warning("%s", exc.text)
+        return {}
+    return found.hosts if found else {}
+
+
+def write(path: Path, hosts: dict[str, Any]) -> None:
+    """What hosts told is in the file. What cannot be written is asked again."""
+    try:
+        files.show(path, RoomsTold(hosts))
+    except (OSError, TypeError, ValueError) as exc:
+        log.warning("the hosts' room is not written down: %s", exc)
 
 
 class Rooms:
     """The last that each host told of itself. A host that is silent keeps what it told: nothing is
-    placed on one whose agent is not heard. again: as ``again`` has it. last: a file of what they
-    told: an engine that begins while no minion answers places guests by it."""
+    placed on one whose agent is not heard. again: as ``again`` has it. known: what they
+    told an engine before this one: guests are placed by that while no minion answers."""
 
     def __init__(
         self,
@@ -51,12 +70,12 @@ class Rooms:
         members: Collection[str],
         clock: Callable[[], float],
         again: Path | None = None,
-        last: Path | None = None,
+        known: Iterable[facts.Host] = (),
     ) -> None:
         self._ask, self._members, self._clock = ask, tuple(members), clock
-        self._again, self._last = again, last
+        self._again = again
         self._lock, self._stop = threading.Lock(), threading.Event()
-        self._told: dict[str, facts.Host] = self._read()
+        self._told = {host.name: host for host in known if host.name in self._members}
         self._joined: dict[str, facts.Host] | None = None
         self._answered_s: dict[str, float] = {}
 
@@ -95,26 +114,6 @@ class Rooms:
             log.warning("the hosts' room is not known anew: %s", exc.text)
         except Exception:
             log.exception("the hosts' room")
-        self._write()
-
-    def _read(self) -> dict[str, facts.Host]:
-        try:
-            found = files.read(self._last, RoomsTold) if self._last else None
-        except errors.OperationFailed as exc:  # hosts tell it again
-            log.warning("%s", exc.text)
-            return {}
-        told = found.hosts if found else {}
-        return {name: one for name, one in told.items() if name in self._members}
-
-    def _write(self) -> None:
-        if self._last is None:
-            return
-        with self._lock:
-            told = dict(self._told)
-        try:
-            files.show(self._last, RoomsTold(told))
-        except OSError as exc:
-            log.warning("the hosts' room is not written down: %s", exc)
 
     @property
     def hosts(self) -> dict[str, facts.Host]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
 from typing import Any
 
 import saltvirt
 from saltvirt import errors, program
+from saltvirt.fleet.answer import Answer
 from saltvirt.fleet.client import Fleet
 from saltvirt.hamaster import config, credentials, files, seen
 from saltvirt.hamaster.engine import Engine, World, boot_time
 from saltvirt.hamaster.fencer import Fencer
-from saltvirt.hamaster.rooms import Ask, Rooms, again, last
+from saltvirt.hamaster.rooms import Ask, Rooms, again, last, read, write
 from saltvirt.hamaster.talker import AgentsTalker
 from saltvirt.operations import held, inventory
 from saltvirt.placement import facts, policy
@@ -38,7 +40,8 @@ def serve(opts: held.Opts, bus: Bus, stop: threading.Event, ask: Ask | None = No
     misplaced = files.settle(opts)
     with files.locked(seen.lock(opts), "the engine virt_ha"):
         own = credentials.ensure(opts, found.name)
-        rooms = Rooms(ask or _asking(opts), found.members, boot_time, again(opts), last=last(opts))
+        known = told_before(last(opts))
+        rooms = Rooms(ask or _asking(opts), found.members, boot_time, again(opts), known)
         talker = AgentsTalker(found, own)
         rules = program.digest(next(iter(saltvirt.__path__)), AGENT)
         world = World(talker, Fencer(found.members), rooms, bus, program=rules)
@@ -54,16 +57,27 @@ def serve(opts: held.Opts, bus: Bus, stop: threading.Event, ask: Ask | None = No
             talker.end()
 
 
+def told_before(path: Path) -> list[facts.Host]:
+    """The hosts as they told an engine before this one."""
+    found = [inventory.told(Answer(name, data)) for name, data in read(path).items()]
+    return [one for one in found if isinstance(one, facts.Host)]
+
+
 def _asking(opts: held.Opts) -> Ask:
+    path = last(opts)
+    told_last = read(path)
+
     def ask(members: Collection[str]) -> Iterator[facts.Host]:
         with Fleet(opts) as fleet:
             known = set(fleet.hosts()) & set(members)
             for answer in fleet.ask(sorted(known), "virt.inventory"):
                 told = inventory.told(answer)
                 if isinstance(told, facts.Host):
+                    told_last[answer.host] = answer.data
                     yield told
                 else:
                     log.info("%s: its room is not known anew: %s", answer.host, told)
+        write(path, told_last)
 
     return ask
 

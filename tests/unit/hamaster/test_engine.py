@@ -693,6 +693,27 @@ def test_a_host_that_is_silent_keeps_what_it_told():
     assert found.answered_s == {"hv1": 5.0, "hv2": 6.0}
 
 
+def test_an_engine_that_begins_while_no_minion_answers_knows_what_was_told(tmp_path, caplog):
+    """No guest was placed until minions answered, with the proof there and agents heard."""
+    path = tmp_path / "rooms.json"
+    told = {"hv1": {"cpus": 8, "memory_kib": 9}, "hv2": {"cpus": "many"}, "hv9": {"cpus": 1}}
+    rooms.write(path, told)
+    known = serve.told_before(path)
+
+    def ask(_members):
+        raise errors.ConnectionFailed("no minion answers")
+
+    found = rooms.Rooms(ask, ("hv1", "hv2"), lambda: 5.0, known=known)
+    found.look()
+    assert {name: host.cpus for name, host in found.hosts.items()} == {"hv1": 8}
+    assert found.answered_s == {}
+    path.write_text("{")
+    assert serve.told_before(path) == [] and "cannot be read" in caplog.text
+    assert serve.told_before(tmp_path / "none") == []
+    rooms.write(path, {"hv1": object()})
+    assert "is not written down" in caplog.text
+
+
 def test_hosts_are_asked_at_once_when_somebody_wants_it(tmp_path):
     asked, path = [], tmp_path / "ask"
 

@@ -1,0 +1,80 @@
+"""By what a host proves that a beat on a shared pool is its own.
+
+Whoever is root on the storage, or on another client of it, can write files there. So each agent has
+a key, which it tells its peers over TLS alone, and seals by it what it writes to pools. All keys
+are in a file in memory, for the agent's restart while the network is away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from saltvirt import errors
+from saltvirt.ha.facts import ArrivedBeat, Beat
+from saltvirt.haagent import store
+from saltvirt.wire import Fact
+
+MAC = "mac"
+_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Keys(Fact):
+    """The file. own: of this host; peers: as each has told it."""
+
+    own: str
+    peers: dict[str, str] = field(default_factory=dict)
+
+
+class PoolKeys:
+    """path: of the file. One that cannot be read is made anew: peers tell their keys again."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        found = None
+        with contextlib.suppress(errors.BadAnswer, OSError):
+            data = store.read(path)
+            found = None if data is None else Keys.from_answer(data, path)
+        self._keys = found or Keys(secrets.token_hex(_BYTES))
+        self._write()
+
+    @property
+    def own(self) -> str:
+        """For peers alone."""
+        return self._keys.own
+
+    def hear(self, beats: Mapping[str, ArrivedBeat]) -> None:
+        """Takes in what peers told by the network."""
+        told = {name: one.beat.pool_key for name, one in beats.items() if one.beat.pool_key}
+        peers = {**self._keys.peers, **told}
+        if peers != self._keys.peers:
+            self._keys = Keys(self._keys.own, peers)
+            self._write()
+
+    def seal(self, beat: Beat) -> bytes:
+        """The beat as it is written to a pool."""
+        told = beat.to_answer()
+        return json.dumps({**told, MAC: _mac(self._keys.own, told)}).encode()
+
+    def is_of(self, beat: Beat, mac: str) -> bool:
+        """Whether the host has sealed that beat: by the key that it told last."""
+        key = self._keys.peers.get(beat.host)
+        return key is not None and hmac.compare_digest(_mac(key, beat.to_answer()), mac)
+
+    def _write(self) -> None:
+        with contextlib.suppress(OSError):
+            store.replace(self._path, store.text(self._keys), durable=False)
+
+
+def _mac(key: str, told: Mapping[str, object]) -> str:
+    """Of the beat as whoever reads it has it: there a whole number may be one with a point."""
+    data = Beat.from_answer(told, "a beat").to_answer()
+    return hmac.new(
+        key.encode(), json.dumps(data, sort_keys=True).encode(), hashlib.sha256
+    ).hexdigest()

@@ -1,0 +1,69 @@
+"""Beats on a shared pool, where others may write: what a host has sealed is its word."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("libvirt")
+
+from saltvirt.ha.facts import ArrivedBeat, Beat, Heard
+from saltvirt.haagent import pool_keys, pools
+from saltvirt.haagent.pool_keys import PoolKeys
+
+BEAT = Beat("hv2", 1_700_000_000, 7, storage_silent_s=0, acks={"hv1": Heard(1, 5)})
+
+
+@pytest.fixture
+def two(tmp_path):
+    """(The keys of hv1, which has heard hv2; those of hv2)."""
+    mine, theirs = PoolKeys(str(tmp_path / "hv1")), PoolKeys(str(tmp_path / "hv2"))
+    mine.hear({"hv2": ArrivedBeat(replace(BEAT, pool_key=theirs.own), 5)})
+    return mine, theirs
+
+
+def read(sealed):
+    data = json.loads(sealed)
+    return Beat.from_answer(data, "a file"), data[pool_keys.MAC]
+
+
+def test_what_a_host_has_sealed_is_its_own(two):
+    mine, theirs = two
+    assert mine.is_of(*read(theirs.seal(BEAT)))
+
+
+@pytest.mark.parametrize("change", [
+    {"boot": 2**62}, {"seq": 2**62}, {"acks": {"hv1": Heard(1, 9)}}, {"host": "hv3"},
+])  # fmt: skip
+def test_what_somebody_else_wrote_there_is_nobodys(two, change):
+    """A boot number of 2^62, read once, kept a host from being acknowledged ever again."""
+    mine, theirs = two
+    _, mac = read(theirs.seal(BEAT))
+    assert not mine.is_of(replace(BEAT, **change), mac)
+    assert not mine.is_of(BEAT, "")
+
+
+def test_of_a_host_that_told_no_key_nothing_is_taken(two):
+    mine, theirs = two
+    assert not theirs.is_of(*read(mine.seal(replace(BEAT, host="hv1"))))
+
+
+def test_keys_outlive_the_agent_and_are_on_no_pool(two, tmp_path):
+    mine, theirs = two
+    again = PoolKeys(str(tmp_path / "hv1"))
+    assert again.own == mine.own and again.is_of(*read(theirs.seal(BEAT)))
+    assert theirs.own.encode() not in theirs.seal(BEAT)
+    assert (tmp_path / "hv1").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "hv1").write_text("{")
+    assert PoolKeys(str(tmp_path / "hv1")).own not in ("", mine.own)
+
+
+def test_a_pool_gives_on_only_what_is_sealed(two):
+    mine, theirs = two
+    one = pools.Pool("/x", ["true"], ["hv1", "hv2"], lambda: 7.0, mine.is_of)
+    forged = {**BEAT.to_answer(), "boot": 2**62}
+    one._take(5, {"beats": {"hv2": forged}})
+    assert one.beats == {} and one.wrote_s == 5
+    one._take(6, {"beats": {"hv2": json.loads(theirs.seal(BEAT))}})
+    assert one.beats == {"hv2": BEAT}
+    one.end()
