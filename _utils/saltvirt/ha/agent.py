@@ -253,6 +253,7 @@ def _beat(state: AgentState, view: AgentView, armed: bool, now_s: float, policy:
         armed=armed,
         watchdog_s=view.watchdog_s,
         storage_silent_s=view.storage_silent_s,
+        pools_silent=view.pools_silent,
         guests=_told(state, view),
         acks=acks,
         silent_s=silent_s,

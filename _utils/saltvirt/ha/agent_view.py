@@ -19,13 +19,14 @@ STOP_GUEST, EXIT, POWER_OFF, RENEW = "stop", "exit", "power off", "renew"
 
 @dataclass(frozen=True)
 class AgentView:
-    """What the agent sees. beats: the last that came from each peer by the network; stored: those
-    that it last read on shared pools. calls: the last of each master. guests: what libvirt has of
-    guests that high availability has started or may start. watchdog: there is a device; works: it
-    is open, and feeding it did no harm. storage_silent_s: as Beat has it. asked: stop, shutdown,
-    reboot or nothing. leases: guests whose disks' lease this host has got. watchdog_s: unfed so
-    long, it is to cut the power. program, settings: digests of what this agent runs by. disk: None,
-    or nothing new can be written down now, and this is what the disk may have, each of them."""
+    """What the agent sees. beats: the last that came from each peer by the network; stored:
+    those that it last read on shared pools. calls: the last of each master. guests: what
+    libvirt has of guests that high availability has started or may start. watchdog: there is a
+    device; works: it is open, and feeding it did no harm. storage_silent_s, pools_silent: as
+    Beat has them. asked: stop, shutdown, reboot or nothing. leases: guests whose disks' lease
+    this host has got. watchdog_s: unfed so long, it is to cut the power. program, settings:
+    digests of what this agent runs by. disk: None, or nothing new can be written down now, and
+    this is what the disk may have, each of them."""
 
     beats: dict[str, ArrivedBeat] = field(default_factory=dict)
     stored: dict[str, ArrivedBeat] = field(default_factory=dict)
@@ -35,6 +36,7 @@ class AgentView:
     works: bool = False
     watchdog_s: float = 10
     storage_silent_s: float | None = None
+    pools_silent: dict[str, float] = field(default_factory=dict)
     asked: str = ""
     leases: dict[str, int] = field(default_factory=dict)
     program: str = ""
@@ -111,8 +113,8 @@ class AgentState:
         )
 
     def renewed(self) -> AgentState:
-        """As if its host had booted: none of its guests runs, nothing from before counts. Its number
-        is above each that others know."""
+        """As if its host had booted: none of its guests runs, nothing from before counts. Its
+        number is above each that others know."""
         known = self.kept.registry.host(self.host)
         behind = known.boot + 1 if known.boot > self.boot else 0
         return replace(

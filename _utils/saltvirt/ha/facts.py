@@ -88,7 +88,7 @@ class Beat(Fact):
 
     boot: rises with each start of the host; seq: with each beat. freeze: its guests wait for it.
     storage_silent_s: for so long a pool that such guests are on could not be written to; None: it
-    knows of none.
+    knows of none. pools_silent: of several, each that could not be for long.
     acks: the last beats of peers that it acknowledges. silent_s: for how long it has not heard
     those by the network that it does not hear. pledges: what those have last said that it does not
     hear, or has promised to give up, or of which a leader may ask.
@@ -128,6 +128,7 @@ class Beat(Fact):
     terms: Terms = field(default_factory=Terms)
     settings: str = ""
     pool_key: str = seldom("")
+    pools_silent: dict[str, float] = seldom({})
     registry: Registry | None = None
 
     @property

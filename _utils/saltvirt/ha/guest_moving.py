@@ -104,7 +104,7 @@ class GuestMoving(GuestFailing):
     def _home(self) -> str:
         """The host that it left for what was planned, if it likes its own no better."""
         home, host, rank = self.record.home, self.record.host, self.room.rank
-        takes = home != host and self.room.usable(home) == ""
+        takes = home != host and self.room.usable(home, self.name) == ""
         return home if takes and rank(self.name, home) >= rank(self.name, host) else ""
 
     def _liked(self) -> set[str]:

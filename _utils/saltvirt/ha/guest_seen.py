@@ -84,7 +84,7 @@ class GuestSeen:
 
     def _misses_storage(self, for_s: float) -> bool:
         """Its host, which is heard, has not reached the guests' storage for so long."""
-        silent_s = self.here.storage_silent_s if self.here else None
+        silent_s = self.view.storage_silent_s(self.here, self.name) if self.here else None
         return silent_s is not None and silent_s >= for_s
 
     def _leaving(self) -> Beat | None:
@@ -103,7 +103,7 @@ class GuestSeen:
         """The host where a person wants it in this way, not followed yet, if that takes guests."""
         wish = self.view.wishes.get(self.name)
         host = wish.host if wish and wish.kind == kind and wish.number > self.record.wish else ""
-        return "" if self.room.usable(host) else host
+        return "" if self.room.usable(host, self.name) else host
 
 
 def unused(record: GuestRecord) -> int:

@@ -61,8 +61,8 @@ class Room:
                  if name in self.view.guests]  # fmt: skip
         return replace(host, guests=(*own, *given))
 
-    def usable(self, name: str) -> str:
-        """Why a host takes no guest now, or nothing."""
+    def usable(self, name: str, guest: str) -> str:
+        """Why a host does not take the guest now, or nothing."""
         record, arrived = self.registry.host(name), self.view.beats.get(name)
         if record.state == MAINTENANCE:
             return "in maintenance"
@@ -73,14 +73,15 @@ class Room:
         beat = arrived.beat
         if beat.boot != record.boot or beat.phase != WORKING:
             return "it shuts down"
-        if (beat.storage_silent_s or 0) >= self.view.policy.storage_lost_s / 2:
+        silent_s = self.view.storage_silent_s(beat, guest) or 0
+        if silent_s >= self.view.policy.storage_lost_s / 2:
             return "does not reach its storage"
         return "" if name in self.view.rooms else "its room is not known yet"
 
     def ranked(self, name: str, but: Collection[str] = ()) -> tuple[list[str], str]:
         """(hosts for the guest, best first; why those that fell did). but: hosts not taken."""
         wanted = self.view.guests[name]
-        why = {host: self.usable(host) for host in self.view.members}
+        why = {host: self.usable(host, name) for host in self.view.members}
         why |= dict.fromkeys(but, "it failed there")
         why |= {host: reason for host in why if (reason := self.against(name, host))}
         open_to = [self.hosts[host] for host in why if not why[host]]
@@ -110,7 +111,7 @@ class Room:
             for rule in self._rules(name, TOGETHER)
             for other in rule.guests
             if rule.strict and other != name and other in self.view.guests
-            and all(self._is_emptied(host) for host in self._hosts(other))
+            and all(self._is_emptied(host, other) for host in self._hosts(other))
         }  # fmt: skip
 
     def _with(
@@ -127,12 +128,13 @@ class Room:
     def _hosts(self, name: str) -> list[str]:
         return [host for host, names in self.at.items() if name in names]
 
-    def _is_emptied(self, name: str) -> bool:
-        """All guests of the host are to go to others."""
+    def _is_emptied(self, name: str, guest: str) -> bool:
+        """All guests of the host are to go to others, or all with that guest's storage."""
         record, arrived = self.registry.host(name), self.view.beats.get(name)
         beat = arrived.beat if arrived and arrived.beat.boot == record.boot else None
         lost_s = self.view.policy.storage_lost_s
-        leaves = beat is not None and (beat.leaves or (beat.storage_silent_s or 0) >= lost_s)
+        lost = beat is not None and (self.view.storage_silent_s(beat, guest) or 0) >= lost_s
+        leaves = lost or (beat is not None and beat.leaves)
         return record.state == MAINTENANCE or (record.state == UP and leaves)
 
     def _rules(self, name: str, kind: str) -> Iterable[GuestRule]:
@@ -154,7 +156,7 @@ class Room:
     def _follows(self, name: str, there: str, host: str) -> bool:
         """The guest is to leave a host in any case, and may come to the other one."""
         state = self.registry.guests.get(name, GuestRecord()).state
-        goes = self._is_emptied(there) and state not in (ERROR, IGNORED)
+        goes = self._is_emptied(there, name) and state not in (ERROR, IGNORED)
         return goes and not self._kept_off(name, host)
 
     def against(self, name: str, host: str) -> str:

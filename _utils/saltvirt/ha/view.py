@@ -16,7 +16,7 @@ from saltvirt.wire import Fact, seldom, untold
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from saltvirt.ha.facts import GuestThere
+    from saltvirt.ha.facts import Beat, GuestThere
     from saltvirt.ha.registry import GuestRecord
     from saltvirt.placement.facts import Host
 
@@ -100,7 +100,8 @@ class View:
     has, to be tried in turn; fences: the last outcome of each host. confirmed: host to the boot
     of which a person said that it is off. maintenance: hosts that are to be empty. tied: guests
     that can run on one host alone. armed: high availability is to be on. program: the digest of the
-    agents' program, as this master's library has it.
+    agents' program, as this master's library has it. pools: guests to those of the hosts' shared
+    pools that they have disks on; of one that is not there nobody can tell.
     """
 
     masters: tuple[str, ...]
@@ -122,6 +123,14 @@ class View:
     policy: HaPolicy = field(default_factory=HaPolicy)
     placement: PlacementPolicy = field(default_factory=PlacementPolicy)
     program: str = ""
+    pools: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def storage_silent_s(self, beat: Beat, guest: str) -> float | None:
+        """For how long the host of that beat has not reached the guest's storage: the pools that it
+        is on, or any where that cannot be told."""
+        if guest not in self.pools or not beat.pools_silent:
+            return beat.storage_silent_s
+        return max((beat.pools_silent.get(one, 0) for one in self.pools[guest]), default=0)
 
     @functools.cached_property
     def terms(self) -> Terms:

@@ -10,9 +10,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from xml.etree import ElementTree
 
 from saltvirt import errors, plain
-from saltvirt.ha import agent, agent_disk, agent_known, agent_view, safety
+from saltvirt.ha import agent, agent_disk, agent_known, agent_view, disks, safety
 from saltvirt.ha.agent_view import AgentAction, AgentState, AgentView, Kept
 from saltvirt.ha.facts import ArrivedBeat, Beat
 from saltvirt.ha.registry import IGNORED
@@ -267,11 +268,18 @@ class Service:
             works=self.watchdog.works,
             watchdog_s=self.watchdog.timeout_s,
             storage_silent_s=max((pool.silent_s() for pool in self.pools), default=None),
+            pools_silent=self.silent(),
             asked=self.why_asked(now_s),
             leases=self.copies.leases(),
             program=self.program,
             settings=self._settings_digest,
         )
+
+    def silent(self) -> dict[str, float]:
+        """Pools that could not be written to for long."""
+        found = {pool.folder: round(pool.silent_s(), 1) for pool in self.pools}
+        least_s = self.policy.suspect_s / 2
+        return {folder: silent_s for folder, silent_s in found.items() if silent_s >= least_s}
 
     def stored(self, now_s: float) -> dict[str, ArrivedBeat]:
         """Beats of peers on pools that were read not long ago, the newest of each."""
@@ -437,9 +445,12 @@ class Service:
     def consents(self, guest: str, epoch: int) -> bool:
         """Whether a guest may come in, and nothing of it is here."""
         now_s = self.clock()
-        silent = any(pool.silent_s() > self.policy.suspect_s for pool in self.pools)
+        silent = {pool.folder for pool in self.pools if pool.silent_s() > self.policy.suspect_s}
+        kept = self.guests.kept.get(guest)
+        on = disks.pools(ElementTree.fromstring(kept.xml), silent) if kept else None
+        lost = silent if on is None else on
         may = agent_known.consents(self.state, guest, epoch, now_s, self.policy)
-        return may and not silent and self.copies.is_known and self.moves.expect(guest, epoch)
+        return may and not lost and self.copies.is_known and self.moves.expect(guest, epoch)
 
     # what it does
 

@@ -36,7 +36,7 @@ from saltvirt.hamaster.definitions import Definitions
 from saltvirt.hamaster.fencer import FenceEnd
 from saltvirt.hamaster.inbox import Inbox
 from saltvirt.hamaster.journal import Journal
-from saltvirt.hamaster.leased import Leased
+from saltvirt.hamaster.leased import Leased, Pooled
 from saltvirt.hamaster.outlook import sized
 from saltvirt.hamaster.remote import Remote
 from saltvirt.hamaster.ties import Ties
@@ -152,7 +152,7 @@ class Engine:
         self.remote = world.fences.remote = Remote(world.talker.tell, self.hears)
         self.problem = self.doubt = ""
         self._sized: tuple[Any, Any, Any, dict[str, GuestWanted]] = None, None, None, {}
-        self._leased = Leased(config.leases)
+        self._leased, self._pooled = Leased(config.leases), Pooled(config.pools)
         self._ties = Ties()
         self._tied: tuple[Any, Any, Any, dict[str, Tied]] = None, None, None, {}
         self._outlook: seen.OutlookSeen | None = None
@@ -326,6 +326,7 @@ class Engine:
             wished=self._wished(),
             known=self.known,
             program=self.world.program,
+            pools=self._pooled.look(self.definitions.known),
             policy=self.config.policy,
             placement=self.placement,
         )

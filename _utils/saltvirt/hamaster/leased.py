@@ -3,11 +3,11 @@ lock itself, which QEMU takes, is the lease of docs/ha.md."""
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterable, Mapping
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
+from saltvirt.ha.disks import file, is_below, pools
 from saltvirt.hamaster.definitions import Definition
 
 # what a guest writes to without a lock of QEMU's, and what may be anything
@@ -45,20 +45,30 @@ def is_leased(root: Element, folders: Iterable[str]) -> bool:
     nvram = root.findall("os/nvram")
     flash = [one for one in root.iterfind("os/loader[@type='pflash']")
              if one.get("readonly") != "yes"]  # fmt: skip
-    written = [_file(part) for disk in disks for part in (disk, *disk.iterfind("source/dataStore"))]
-    written += [_file(one) or one.text or "" for one in (*nvram, *flash)]
-    elsewhere = [path for path in written if not any(_is_below(path, one) for one in folders)]
+    written = [file(part) for disk in disks for part in (disk, *disk.iterfind("source/dataStore"))]
+    written += [file(one) or one.text or "" for one in (*nvram, *flash)]
+    elsewhere = [path for path in written if not any(is_below(path, one) for one in folders)]
     shares = any(disk.find("shareable") is not None for disk in disks)
     others = any(root.find(path) is not None for path in _OTHERS)
     efi = root.find("os[@firmware='efi']") is not None and not nvram
     return bool(disks) and not (elsewhere or shares or others or efi)
 
 
-def _file(element: Element) -> str:
-    """The file that it is, or nothing: a volume is one that only its host's libvirt can name."""
-    source = element.find("source[@file]")
-    return source.get("file", "") if source is not None else ""
+class Pooled:
+    """On which pools guests have their disks. folders: of all pools."""
 
+    def __init__(self, folders: Iterable[str]) -> None:
+        self.folders = tuple(folders)
+        self._known: Mapping[str, Definition] | None = None
+        self._found: dict[str, tuple[str, ...]] = {}
 
-def _is_below(path: str, folder: str) -> bool:
-    return posixpath.normpath(path).startswith(posixpath.normpath(folder).rstrip("/") + "/")
+    def look(self, definitions: Mapping[str, Definition]) -> dict[str, tuple[str, ...]]:
+        """The pools of each guest of which that can be told; the same dict until any changes."""
+        if self._known is not definitions:
+            found = {
+                name: pools(ElementTree.fromstring(one.xml), self.folders)
+                for name, one in definitions.items()
+            }
+            self._found = {name: one for name, one in found.items() if one is not None}
+            self._known = definitions
+        return self._found

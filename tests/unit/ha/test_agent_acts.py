@@ -121,7 +121,7 @@ def test_a_host_without_guests_counts_as_started_anew_where_its_number_is_used_u
 ):
     before = replace(made.agent(), **state)
     acting = Acting(before, made.agent_sees(**sees), made.POLICY, True, made.NOW_S)
-    assert (["renew"] == [one.kind for one in acting.actions()]) is renews
+    assert (kinds(acting.actions()) == ["renew"]) is renews
 
 
 def test_a_renewed_host_has_a_number_above_all_that_others_know():

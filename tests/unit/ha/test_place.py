@@ -63,18 +63,18 @@ def sized(**gib):
 ])  # fmt: skip
 def test_a_host_takes_guests_while_it_is_up_and_heard_and_well(host, beat, why):
     hosts = {"h1": HostRecord(**{"state": UP, "boot": 1, **host})}
-    assert room(hosts=hosts, beats=[made.beat(**beat)]).usable("h1") == why
+    assert room(hosts=hosts, beats=[made.beat(**beat)]).usable("h1", "web1") == why
 
 
 def test_a_host_that_knows_of_no_storage_misses_none_however_soon_it_would():
     policy = replace(made.POLICY, storage_lost_s=1)
-    assert room(policy=policy).usable("h1") == ""
+    assert room(policy=policy).usable("h1", "web1") == ""
 
 
 def test_a_host_that_was_never_heard_is_silent():
     found = room()
     del found.view.beats["h1"]
-    assert found.usable("h1") == "silent"
+    assert found.usable("h1", "web1") == "silent"
 
 
 def test_a_host_takes_no_guest_before_its_room_is_known():

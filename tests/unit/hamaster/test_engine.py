@@ -768,10 +768,12 @@ class Fleet:
         yield Answer("hv1", data={"cpus": 8, "memory_kib": 9})
 
 
-def test_members_alone_are_asked_and_one_that_tells_nothing_costs_no_other(monkeypatch, caplog):
+def test_members_alone_are_asked_and_one_that_tells_nothing_costs_no_other(
+    monkeypatch, caplog, tmp_path
+):
     caplog.set_level("INFO", serve.__name__)
     monkeypatch.setattr(serve, "Fleet", Fleet)
-    ask = serve._asking({"id": "salt_master"})
+    ask = serve._asking({"id": "salt_master", "cachedir": str(tmp_path)})
     [told] = ask(("hv3", "hv2", "hv1", "not accepted"))
     assert (told.name, told.cpus) == ("hv1", 8)
     assert "hv3: its room is not known anew: down: no connection" in caplog.text
