@@ -212,6 +212,7 @@ STARTED = {
     "display": {"graphics": {"type": "vnc", "password": "secret"}},
     "uefi": {"boot": {"efi": True}},
     "uefi on q35": {"boot": {"efi": True}, "machine": "q35"},
+    "not secure": {"boot": {"efi": True, "secure": False}, "machine": "q35"},
     "secure": {"boot": {"efi": True, "secure": True}, "machine": "q35"},
     "model": {"cpu": {"maximum": 1, "mode": "custom", "model": "qemu64", "features": _FEATURES}},
     "more CPUs": {"cpu": {"maximum": 2, "current": 1,
@@ -265,6 +266,20 @@ def test_a_guest_that_has_just_started_lacks_nothing(host, networks, what):
     flags = libvirt.VIR_DOMAIN_XML_SECURE
     pair = [Domain.fromstring(dom.XMLDesc(more | flags)) for more in (0, 2)]
     assert pending.lacking(*pair) == []
+    again = {word: value for word, value in STARTED[what].items() if word != "machine"}
+    done = host.update(**again)
+    assert (done["definition"], done["changes"]) == (False, []) and "pending" not in done
+
+
+@pytest.mark.parametrize(
+    ("secure", "expected"), [(None, "OVMF_VARS_4M.fd"), (True, "OVMF_VARS_4M.ms.fd")]
+)
+def test_secure_boot_with_its_keys_is_what_who_asks_for_it_gets(host, secure, expected):
+    boot = {"efi": True, **({} if secure is None else {"secure": secure})}
+    host.init(machine="q35", boot=boot)
+    system = host.running().os
+    assert system.nvram_template.endswith(expected)
+    assert bool(system.loader_secure) is bool(secure)
 
 
 def test_a_state_does_not_turn_green_because_it_ran_twice(host):

@@ -270,6 +270,49 @@ def test_a_disk_that_is_read_only_does_not_grow(virt, conn, target):
         virt["virt.resize_disk"]("disks", target, 8)
 
 
+ON_SERVERS = """<domain type='test'><name>servers</name><memory>1024</memory>
+<os><type>hvm</type></os><devices>
+<disk type='network'><source protocol='rbd' name='vms/servers_data'><host name='mon1'/></source>
+<target dev='vda'/></disk>
+<disk type='network'><source protocol='nbd' name='export'><host name='nbd1' port='10809'/></source>
+<target dev='vdb'/></disk></devices></domain>"""
+CEPH = """<pool type='rbd'><name>ceph</name><source><host name='mon1'/><name>vms</name></source>
+</pool>"""
+VOLUME = "<volume><name>servers_data</name><capacity>1048576</capacity></volume>"
+
+
+@pytest.fixture
+def on_servers(conn):
+    """A guest that is off, with a disk in a pool of Ceph and one on an NBD server."""
+    dom = conn.defineXML(ON_SERVERS)
+    pool = conn.storagePoolDefineXML(CEPH)
+    pool.create()
+    pool.createXML(VOLUME)
+    return dom
+
+
+def test_a_disk_on_a_server_is_the_volume_of_its_pool(virt, conn, on_servers):
+    assert resize.size_of(conn, on_servers, "vda") == 1 << 20
+    # libvirt's test driver resizes nothing: it is libvirt that is asked
+    with pytest.raises(errors.Unsupported, match="virStorageVolResize"):
+        virt["virt.resize_disk"]("servers", "vda", 8)
+    with pytest.raises(errors.NotFound, match=r"no storage pool with nbd:.*export that is started"):
+        virt["virt.resize_disk"]("servers", "vdb", 8)
+
+
+def test_the_size_of_a_disk_on_a_server_is_not_passed_over(virt, on_servers):
+    host = {"name": "mon1"}
+    ceph = {"name": "data", "source": {"protocol": "rbd", "name": "vms/servers_data",
+                                       "hosts": [host]}, "size": 8}  # fmt: skip
+    nbd = {"name": "more", "target": "vdb", "size": 8}
+    done = virt["virt.update"]("servers", disks=[ceph, nbd], test=True)
+    assert [(change["path"], change["new"]) for change in done["changes"]] == [
+        ("disks:vda:size_bytes", 8 << 20)
+    ]
+    [unknown] = done["warnings"]
+    assert unknown.startswith("whether it has 8 MiB is not known: disk vdb of servers: there is no")
+
+
 def test_a_disk_that_two_guests_share_on_purpose_may_grow_and_another_not(conn):
     dom = conn.defineXML(DISKS)
     other = DISKS.replace("<name>disks", "<name>other").replace("<shareable/>", "")

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 from saltvirt.design.put import is_given, put, replace
 from saltvirt.errors import Unsupported
 from saltvirt.spec.base import REMOVE
+from saltvirt.xml.hostdev import HostDevice
+from saltvirt.xml.interface import Interface
 from saltvirt.xml.os import SECURE_BOOT, Boot, FirmwareFeature
 
 if TYPE_CHECKING:
     from saltvirt.design.context import Context
     from saltvirt.spec.boot import BootSpec
     from saltvirt.spec.guest import GuestSpec
+    from saltvirt.xml.disk import Disk
     from saltvirt.xml.domain import Domain
     from saltvirt.xml.os import Os
 
@@ -58,6 +61,28 @@ def _refuse(spec: GuestSpec, os_type: str) -> None:
 def ordered(spec: GuestSpec) -> bool:
     """True when the order is said by the devices themselves."""
     return any(item.boot_order for item in (*(spec.disks or ()), *(spec.nics or ())))
+
+
+def give_way(domain: Domain, actual: Domain) -> None:
+    """A device that gets a place in the order takes it from the one that had it: libvirt takes each
+    place once."""
+    before = {_key(device): device.boot_order for device in _bootable(actual)}
+    after = [device for device in _bootable(domain) if device.boot_order]
+    fresh = {device.boot_order for device in after if before.get(_key(device)) != device.boot_order}
+    for device in after:
+        if device.boot_order in fresh and before.get(_key(device)) == device.boot_order:
+            device.boot_order = None
+
+
+def _bootable(domain: Domain) -> list[Disk | Interface | HostDevice]:
+    return [*domain.disks, *domain.interfaces, *domain.host_devices]
+
+
+def _key(device: Disk | Interface | HostDevice) -> tuple[object, ...]:
+    """What tells a device from the others of its kind."""
+    if isinstance(device, HostDevice):
+        return device.TAG, device.source_key()
+    return device.TAG, device.mac if isinstance(device, Interface) else device.target
 
 
 def default(spec: GuestSpec, domain: Domain, context: Context) -> None:
@@ -115,7 +140,7 @@ def _ask_for(os: Os, secure: bool) -> None:
     """Firmware with secure boot and its keys enrolled, or without either. If libvirt is free to
     choose, it takes the first that fits the machine: of q35 the one that runs signed systems only.
     """
-    features = [FirmwareFeature(enabled=secure, name=name) for name in (SECURE_BOOT, _ENROLLED)]
+    features = [FirmwareFeature(enabled=secure, name=name) for name in (_ENROLLED, SECURE_BOOT)]
     replace(os, "firmware_features", features)
     os.loader_secure = secure or None
 

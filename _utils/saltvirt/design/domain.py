@@ -110,6 +110,7 @@ def amend(
     ports.apply(spec, domain, found)
     if boot.ordered(spec):
         domain.os.boots = []  # libvirt takes one way of saying it, not both
+        boot.give_way(domain, actual)
     return domain
 
 

@@ -108,6 +108,7 @@ _KEYS = (
     (("cpu", "features"), "name"),
     (("cpu", "cells"), "id"),
     (("clock", "timers"), "name"),
+    (("os", "firmware_features"), "name"),
     (("cputune", "vcpupins"), "vcpu"),
     (("cputune", "iothreadpins"), "iothread"),
     (("numatune", "memnodes"), "cellid"),

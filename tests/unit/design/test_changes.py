@@ -273,6 +273,33 @@ def test_another_cpu_mode_forgets_the_model():
     )
 
 
+@pytest.mark.parametrize("before", [None, True, {"model": "tpm-crb"}])
+def test_a_tpm_1_2_has_the_interface_of_its_time(before):
+    asked = {"tpm": {"version": "1.2"}}
+    made = existing(**asked) if before is None else existing(tpm=before)
+    (tpm,) = domain.amend(guest.parse("web1", update=True, **asked), made, CAPS).tpms
+    assert (tpm.model, tpm.version) == ("tpm-tis", "1.2")
+
+
+def test_a_place_in_the_boot_order_is_taken_from_who_had_it():
+    data = {"name": "data", "source_file": "/srv/data.raw", "format": "raw"}
+    actual = existing(disks=[{"name": "system", "boot_order": 1}, {**data, "boot_order": 2}])
+    found = shown(update(actual, disks=[{"name": "system"}, {**data, "boot_order": 1}]))
+    assert found == {
+        "disks:vda:boot_order": (1, None, False), "disks:vdb:boot_order": (2, 1, False)
+    }  # fmt: skip
+    found = shown(update(actual, interfaces=[{"name": "eth0", "boot_order": 1}]))
+    assert found["disks:vda:boot_order"] == (1, None, False) and len(found) == 2
+
+
+def test_boot_dev_takes_the_order_off_host_devices():
+    actual = existing(host_devices=["0000:3b:00.0"])
+    actual.host_devices[0].boot_order = 1
+    actual.os.boots = []
+    wanted = domain.amend(guest.parse("web1", update=True, boot_dev="network"), actual, CAPS)
+    assert [device.boot_order for device in wanted.host_devices] == [None]
+
+
 def test_another_tpm():
     actual = existing(tpm=True)
     wish = {"tpm": {"type": "passthrough", "device": "/dev/tpm0"}}

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import posixpath
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from saltvirt import errors
+from saltvirt.design.source import places
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import creation, describe, lookup
 from saltvirt.host.provision import admission
-from saltvirt.host.storage import files, usage
+from saltvirt.host.storage import answers, files, pool_source, usage
 from saltvirt.images import chain, confined, inspect
 from saltvirt.placement import facts
 from saltvirt.units import human_bytes
+from saltvirt.xml.disk import Disk
 from saltvirt.xml.domain import Domain
 
 if TYPE_CHECKING:
@@ -27,13 +30,15 @@ if TYPE_CHECKING:
 class _Disk:
     """path: None where it has none here. runs: whether the guest has it open just now; one that
     comes with its next start is a file like that of a stopped guest. volume: what it is in a
-    storage pool, in words."""
+    storage pool, or on a server, in words. on_server: that volume, where a pool of this host has
+    it."""
 
     target: str
     path: str | None
     format: str
     runs: bool
     volume: str | None = None
+    on_server: libvirt.virStorageVol | None = None
 
 
 def _nodes(dom: libvirt.virDomain, flags: int) -> dict[str, ElementTree.Element]:
@@ -54,19 +59,38 @@ def _find(conn: libvirt.virConnect, dom: libvirt.virDomain, target: str) -> _Dis
     if node.get("device", "disk") != "disk" or node.find("readonly") is not None:
         raise errors.InvalidInput(f"disk {target} of {dom.name()} cannot be written to")
     source, driver = node.find("source"), node.find("driver")
-    if source is not None and source.get("volume"):
+    on_server = None
+    if node.get("type") == "network":
+        path, volume = None, f"storage pool with {describe.source_of(node)} that is started"
+        on_server = _volume_of(conn, Disk(node))
+    elif source is not None and source.get("volume"):
         path = files.volume_path(conn, source.get("pool"), source.get("volume"))
         volume = f"volume {source.get('volume')} in storage pool {source.get('pool')}"
     else:
         path = describe.source_of(node)
     format = driver.get("type", "raw") if driver is not None else "raw"
-    return _Disk(target, path, format, bool(dom.isActive() and target in now), volume)
+    return _Disk(target, path, format, bool(dom.isActive() and target in now), volume, on_server)
+
+
+def _volume_of(conn: libvirt.virConnect, disk: Disk) -> libvirt.virStorageVol | None:
+    """The volume that a disk on a server is, of a started pool of this host; None without one."""
+    base = posixpath.basename(disk.source.name or "")
+    for pool in conn.listAllStoragePools(libvirt.VIR_CONNECT_LIST_STORAGE_POOLS_ACTIVE):
+        with contextlib.suppress(libvirt.libvirtError):
+            volume = pool.storageVolLookupByName(base)
+            source = pool_source.direct(conn, pool, base)
+            if source and source.protocol and source.places() & places(disk):
+                return volume
+    return None
 
 
 def _now(dom: libvirt.virDomain, disk: _Disk) -> int:
     """The disk's size in bytes at this moment. Raises NotFound."""
     if disk.runs:
         return dom.blockInfo(disk.target)[0]
+    if disk.on_server is not None:
+        answers.volume(disk.on_server)
+        return disk.on_server.info()[1]
     if not disk.path:
         missing = f"there is no {disk.volume}" if disk.volume else "it has no file"
         raise errors.NotFound(f"disk {disk.target} of {dom.name()}: {missing} on this host")
@@ -162,6 +186,8 @@ def grow(
                     _room(conn, admission_config, dom, target, size_bytes - before)
                 if disk.runs:
                     dom.blockResize(target, size_bytes, libvirt.VIR_DOMAIN_BLOCK_RESIZE_BYTES)
+                elif disk.on_server is not None:
+                    disk.on_server.resize(size_bytes)
                 elif disk.path:
                     _grow_stopped(conn, disk.path, disk.format, size_bytes)
         after = _now(dom, disk)

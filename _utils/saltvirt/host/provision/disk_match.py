@@ -243,7 +243,7 @@ class DiskMatch:
     def _note_size(self, spec: DiskSpec, disk: Disk) -> None:
         """Remembers that a disk of the guest's own is asked to be larger; another is left."""
         target = disk.target or ""
-        if not spec.size_bytes or not disk.source or disk.source.protocol:
+        if not spec.size_bytes or not disk.source:
             return
         reason = self._not_its_own(spec, disk)
         try:
@@ -253,9 +253,12 @@ class DiskMatch:
             resize.refuse_shared(self.conn, self.dom, target)
         except errors.Refused as exc:
             reason = reason or exc.text
-        except errors.VirtError:
+        except errors.VirtError as exc:
             if reason is None:
                 raise
+            if disk.source.protocol:
+                wanted = human_bytes(spec.size_bytes)
+                self.warnings.append(f"whether it has {wanted} is not known: {exc.text}")
             return
         if reason:
             wanted = human_bytes(spec.size_bytes)

@@ -413,7 +413,7 @@ class GuestBuilder(abc.ABC):
                 MadeNic(nic["mac"], nic["type"], _first(nic.get("source")))
                 for nic in describe.nics(tree).values()
             ),
-            graphics={**display} if display["type"] != "None" else None,
+            graphics=_shown(display),
             pub_key=pub_key,
             warnings=tuple(self.tools.warnings),
         )
@@ -447,6 +447,13 @@ def interfaces_of_copy(dom: libvirt.virDomain, original: Domain) -> list[dict[st
         {"mac": new.mac, "original_mac": old.mac}
         for new, old in zip(made, original.interfaces, strict=True)
     ]
+
+
+def _shown(display: dict[str, str]) -> dict[str, str | None] | None:
+    """A display's attributes, None for one that is not set; nothing without a display."""
+    if display["type"] == "None":
+        return None
+    return {key: None if value == "None" else value for key, value in display.items()}
 
 
 def _first(source: dict[str, str] | None) -> str | None:

@@ -327,7 +327,9 @@ class Update:
         for disk in self.actual.disks:
             if disk.target in self.sizes:
                 before, after = self.sizes[disk.target]
-                yield resize.place(disk.source, after - before)
+                place = resize.place(disk.source, after - before)
+                if place.path or place.pool:
+                    yield place
 
     def fetch(self) -> None:
         """Gets the images of new disks, and kernels."""
