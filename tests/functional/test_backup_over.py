@@ -20,6 +20,7 @@ from saltvirt import errors
 from saltvirt.backups import chains
 from saltvirt.backups.answers import ShownBackup, ShownDisk
 from saltvirt.backupserve import look, over, restore
+from saltvirt.design import identity
 from saltvirt.design.domain import RECORD_VERSION
 from saltvirt.host.domain import aside
 from saltvirt.host.migration import departed
@@ -399,6 +400,23 @@ def test_of_one_disk_the_guests_record_of_the_others_stays(host):
     assert len(record.disks) == 2
     assert host.confirm() == [host.old("vdb")]
     assert {*host.call("purge", "web1", test=True)["delete"]} == {host.old("vda"), new}
+
+
+@pytest.mark.parametrize("only", [None, "vdb"])
+def test_a_restored_guest_has_the_names_of_its_disks_and_keeps_its_root_disk(host, only):
+    """Its files are called by their targets: an update took them for disks to be made."""
+    with host.conn() as conn:
+        model = Domain.fromstring(conn.lookupByName("web1").XMLDesc(0))
+        model.record = GuestRecord(version=RECORD_VERSION)
+        for disk, name in zip(model.disks, ("system", "data"), strict=False):
+            identity.name_disk(model.record, name, disk)
+        conn.defineXML(model.tostring())
+    host.restore(only=only)
+    with host.conn() as conn:
+        there = Domain.fromstring(conn.lookupByName("web1").XMLDesc(0))
+    assert identity.disk_names(there) == {"vda": "system", "vdb": "data"}
+    path = f"{host.images}/web1_vdb.qcow2"
+    assert identity.entry(there.record, "data").path == path
 
 
 def test_a_disk_is_made_beside_the_guests_own_as_a_file(host):

@@ -293,6 +293,21 @@ def test_a_shared_disk_that_was_made_for_the_original_is_shared_with_its_clone(h
     assert any("web1_quorum" in path.name for path in host.images.iterdir())
 
 
+def test_a_clone_is_of_its_original_as_it_is_when_its_lock_is_held(original):
+    """An update that ended while the clone waited for the lock was not in the copy."""
+    config = admission.AdmissionConfig.configured(original.modules["config.get"])
+    web1 = original.conn.lookupByName("web1")
+    wanted = guest_builder.GuestRequest("web2")
+    waiting = clone.Clone(original.conn, web1, wanted, guest_builder.Tools(config))
+    data = {"name": "data", "size": 4, "format": "raw"}
+    original.modules["virt.update"]("web1", disks=[data], title="second")
+    waiting.run()
+    copy = Domain.fromstring(original.conn.lookupByName("web2").XMLDesc())
+    files = [disk.source.file for disk in copy.disks if disk.device == "disk"]
+    assert files == [str(original.images / f"web2_{name}.raw") for name in ("system", "data")]
+    assert copy.title == "second"
+
+
 @pytest.fixture
 def mid_copy(monkeypatch):
     """A callable that has another one called in the middle of each copy of a disk."""

@@ -27,6 +27,7 @@ from saltvirt.host.storage import pool_source, usage
 from saltvirt.images import locks
 from saltvirt.spec.boot import BootSpec
 from saltvirt.xml.domain import Domain
+from saltvirt.xml.interface import Interface
 from tests.functional.test_init import MIB, host, image, info  # noqa: F401
 
 SYSTEM = {"name": "system", "size": 16, "format": "raw"}
@@ -353,6 +354,53 @@ def test_a_new_interface_never_gets_a_mac_that_another_guest_has(guest):
     guest.init("g2", disk=None, interfaces=[{**nic, "mac": taken}])
     guest.update(interfaces=[nic])
     assert len(macs(guest)) == 1 and macs(guest) != [taken]
+
+
+def test_null_takes_a_setting_from_an_interface_and_from_a_disk(guest):
+    nic = {
+        "name": "eth0", "network": "default", "filter": "clean-traffic", "mtu": 1400, "queues": 2,
+        "bandwidth": {"inbound": {"average": 8}, "outbound": {"average": 9}}, "link": False,
+        "portgroup": "x", "vlan": 7, "virtualport": {"type": "802.1Qbh", "parameters":
+                                                     {"profileid": "p"}},
+    }  # fmt: skip
+    disk = {
+        "name": "system", "cache": "none", "io": "native", "serial": "s1", "read_only": True,
+        "boot_order": 1,
+    }  # fmt: skip
+    guest.update(interfaces=[nic], disks=[disk])
+    guest.update(interfaces=[{**nic, "bandwidth": {"inbound": None}}], disks=[disk])
+    bandwidth = guest.tree().find("devices/interface/bandwidth")
+    assert [child.tag for child in bandwidth] == ["outbound"]
+    asked = {
+        "interfaces": [{**dict.fromkeys(nic), "name": "eth0", "network": "default"}],
+        "disks": [{**dict.fromkeys(disk), "name": "system"}],
+    }
+    paths = {change["path"].rpartition(":")[2] for change in guest.update(**asked)["changes"]}
+    removed = {"filter", "mtu", "queues", "bandwidth", "link_state", "portgroup", "vlan",
+               "virtualport", "cache", "io", "serial", "read_only", "boot_order"}  # fmt: skip
+    assert paths == removed
+    found = {node.tag for node in guest.tree().iter("interface")
+             for node in node} - {"mac", "source", "model", "address", "target"}  # fmt: skip
+    assert found == set()
+
+
+def test_an_interface_that_leaves_its_switch_leaves_its_settings_there(guest):
+    port = {"bridge": "ovsbr0", "vlan": 100, "virtualport": "openvswitch"}
+    model = Domain.fromstring(
+        guest.conn.lookupByName("g1").XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
+    )
+    model.interfaces.append(
+        Interface.fromstring(
+            "<interface type='bridge'><mac address='52:54:00:00:00:01'/><source bridge='ovsbr0'/>"
+            "<vlan><tag id='100'/></vlan><virtualport type='openvswitch'/></interface>"
+        )
+    )
+    guest.conn.defineXML(model.tostring())
+    assert guest.update(interfaces=[{"name": "eth0", **port}])["definition"] is False
+    guest.update(interfaces=[{"name": "eth0", "network": "default"}])
+    (nic,) = guest.tree().iterfind("devices/interface")
+    assert (nic.find("vlan"), nic.find("virtualport")) == (None, None)
+    assert nic.find("mac").get("address") == "52:54:00:00:00:01"
 
 
 def test_a_new_interface_has_the_mac_that_the_test_said(guest):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from saltvirt.design.disks import source_of
 from saltvirt.errors import Unsupported
+from saltvirt.spec.base import given
 from saltvirt.xml.filesystem import Filesystem
 from saltvirt.xml.metadata import OwnDisk
 
@@ -32,7 +33,7 @@ def filesystem(spec: DiskSpec, first: bool, context: Context) -> Filesystem:
         found.driver_format = format_
         found.source_file = source.path
     found.target = "/" if first else f"/mnt/{spec.name}"
-    found.read_only = spec.read_only
+    found.read_only = given(spec.read_only)
     return found
 
 

@@ -28,6 +28,7 @@ class Given:
     disks that the update takes off the guest; None: all that it does not speak of, but for block
     devices, which go only when it speaks of none.
     nic_names: {MAC: name} of interfaces whose name is known otherwise than by the record.
+    removed: of an update: ``disks:TARGET`` or ``nics:MAC`` -> the settings that it takes away.
     node_devices: name -> the XML text of libvirt's node device, for host devices by name.
     """
 
@@ -37,6 +38,7 @@ class Given:
     disk_targets: dict[str, str] | None = None
     leaving: Collection[str] | None = None
     nic_names: dict[str, str] = field(default_factory=dict)
+    removed: dict[str, set[str]] = field(default_factory=dict)
     node_devices: dict[str, str] = field(default_factory=dict)
 
 

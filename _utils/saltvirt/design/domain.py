@@ -127,6 +127,8 @@ def _amend_disks(spec: GuestSpec, actual: Domain, domain: Domain, found: Context
     if domain.record:
         identity.upgrade(domain)
     pairs = disks.amend(spec, domain, found)
+    for wanted, disk, _source in pairs:
+        found.given.removed[f"disks:{disk.target}"] = wanted.removed()
     _forget(actual, domain)
     for own in domain.record.disks:  # one that was away may be back on another target
         at = next((disk for disk in domain.disks if places(disk) & own_places(own)), None)
@@ -141,6 +143,8 @@ def _amend_disks(spec: GuestSpec, actual: Domain, domain: Domain, found: Context
 
 def _amend_nics(spec: GuestSpec, domain: Domain, found: Context) -> None:
     pairs = nics.amend(spec, domain, found)
+    for wanted, nic in pairs:
+        found.given.removed[f"nics:{nic.mac}"] = wanted.removed()
     if domain.record:
         for wanted, nic in pairs:
             if wanted.name and nic.mac:

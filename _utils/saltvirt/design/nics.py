@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from saltvirt.design import identity
 from saltvirt.design.put import put, replace
 from saltvirt.diff import match
+from saltvirt.spec.base import REMOVE, given
 from saltvirt.spec.profiles import BRIDGE
+from saltvirt.spec.switch import PARAMETERS
 from saltvirt.xml.interface import Interface
 from saltvirt.xml.vlan import Tag
 
@@ -60,8 +62,11 @@ def edit(nic: Interface, spec: NicSpec) -> None:
     """Lays a NicSpec onto an Interface; type and source are set together."""
     if spec.type and (nic.type, nic.source) != (spec.type, spec.source):
         source = nic.need().find("source")
-        if spec.type != nic.type and source is not None:
-            nic.need().remove(source)
+        if spec.type != nic.type:
+            if source is not None:
+                nic.need().remove(source)
+            # they are of the switch that it leaves
+            nic.vlan = nic.virtualport = nic.portgroup = None
         if nic.type == "hostdev" != spec.type:
             nic.need().attrib.pop("managed", None)  # of a device that is passed through
             nic.driver_name = None
@@ -73,13 +78,13 @@ def edit(nic: Interface, spec: NicSpec) -> None:
         nic.mode = spec.mode or nic.mode or "bridge"
     put(nic, spec, "mac", "model", "mtu", "queues", "target", "filter", "portgroup", "boot_order")
     if spec.link is not None:
-        nic.link_state = "up" if spec.link else "down"
-    if spec.vlan:
-        vlan(nic, spec.vlan)
-    if spec.virtualport:
-        virtualport(nic, spec.virtualport)
-    if spec.bandwidth:
-        bandwidth(nic, spec.bandwidth)
+        nic.link_state = None if spec.link is REMOVE else "up" if spec.link else "down"
+    for name, lay in (("vlan", vlan), ("virtualport", virtualport), ("bandwidth", bandwidth)):
+        value = getattr(spec, name)
+        if value is REMOVE:
+            setattr(nic, name, None)
+        elif value:
+            lay(nic, value)
 
 
 def amend(spec: GuestSpec, domain: Domain, context: Context) -> list[tuple[NicSpec, Interface]]:
@@ -102,7 +107,10 @@ def bandwidth(owner: Interface | Network | PortGroup, spec: BandwidthSpec) -> No
     """Lays a BandwidthSpec onto an interface or a network."""
     for way in ("inbound", "outbound"):
         limit = getattr(spec, way)
-        if limit:
+        if limit is REMOVE:
+            for prop in _limits(way):
+                setattr(owner.bandwidth, prop, None)
+        elif limit:
             put(owner.bandwidth, limit, **_limits(way))
 
 
@@ -121,5 +129,6 @@ def vlan(owner: Interface | Network | PortGroup, spec: VlanSpec) -> None:
 def virtualport(owner: Interface | Network | PortGroup, spec: VirtualPortSpec) -> None:
     """Lays a VirtualPortSpec onto an interface or a network."""
     owner.virtualport.type = spec.type
-    for name, value in (spec.parameters or {}).items():
-        setattr(owner.virtualport, name, value)
+    parameters = dict.fromkeys(PARAMETERS) if spec.parameters is REMOVE else spec.parameters
+    for name, value in (parameters or {}).items():
+        setattr(owner.virtualport, name, given(value))

@@ -49,6 +49,7 @@ def changes(
     live: bool = True,
     sizes: Mapping[str, tuple[int, int]] | None = None,
     autostart: tuple[bool | None, bool] | None = None,
+    removed: Mapping[str, Collection[str]] | None = None,
 ) -> list[Change]:
     """The list of Change that makes ``wanted`` of ``actual``; empty when nothing differs.
 
@@ -56,6 +57,7 @@ def changes(
     live: False marks every change as one for the next start.
     sizes: {target: (old_bytes, new_bytes)} of disks whose size was asked for.
     autostart: (wanted, actual), where it was asked for.
+    removed: {path of a device: settings that were taken away}, not merely left open.
 
     What libvirt adds by itself is no difference: aliases, addresses, automatic ports and
     firmware, generated MACs, backing chains, labels, canonical machine names.
@@ -64,8 +66,8 @@ def changes(
         *_settings(wanted, actual),
         *_metadata(wanted, actual),
         *_list("controllers", wanted, actual),  # before the disks that need them
-        *_disks(wanted, actual),
-        *_nics(wanted, actual),
+        *_disks(wanted, actual, removed or {}),
+        *_nics(wanted, actual, removed or {}),
         *_graphics(wanted, actual),
         *_host_devices(wanted, actual),
     ]
@@ -116,7 +118,9 @@ def _differing(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
     return [name for name in sorted({*new, *old}) if new.get(name) != old.get(name)]
 
 
-def _disks(wanted: Domain, actual: Domain) -> Iterator[Change]:
+def _disks(
+    wanted: Domain, actual: Domain, removed: Mapping[str, Collection[str]]
+) -> Iterator[Change]:
     there = {disk.target: disk for disk in actual.disks}
     asked = {disk.target: disk for disk in wanted.disks}
     # one that goes to another bus is not taken from a system that has it mounted
@@ -141,11 +145,11 @@ def _disks(wanted: Domain, actual: Domain) -> Iterator[Change]:
                 "disks", f"disks:{target}", None, disk.source.place(), "attach", live, _text(disk)
             )
         else:
-            yield from _disk(disk, there[target])
+            yield from _disk(disk, there[target], removed.get(f"disks:{target}", ()))
 
 
-def _disk(wanted: Disk, actual: Disk) -> Iterator[Change]:
-    new, old = normal.devices(wanted, actual)
+def _disk(wanted: Disk, actual: Disk, removed: Collection[str]) -> Iterator[Change]:
+    new, old = normal.devices(wanted, actual, removed)
     names = _differing(new, old)
     path = f"disks:{wanted.target}"
     medium = wanted.removable_medium and set(names) <= {"source", "empty", "driver_type"}
@@ -162,7 +166,9 @@ def _disk(wanted: Disk, actual: Disk) -> Iterator[Change]:
         yield Change("disks", f"{path}:{name}", old.get(name), new.get(name), xml=_text(wanted))
 
 
-def _nics(wanted: Domain, actual: Domain) -> Iterator[Change]:
+def _nics(
+    wanted: Domain, actual: Domain, removed: Mapping[str, Collection[str]]
+) -> Iterator[Change]:
     pairs, gone = _pair_nics(list(wanted.interfaces), list(actual.interfaces))
     for nic in gone:
         path = f"nics:{nic.mac}"
@@ -172,7 +178,7 @@ def _nics(wanted: Domain, actual: Domain) -> Iterator[Change]:
         if there is None:
             yield Change("nics", path, None, _nic(nic), "attach", True, _text(nic))
             continue
-        new, old = normal.devices(nic, there)
+        new, old = normal.devices(nic, there, removed.get(path, ()))
         names = _differing(new, old)
         direct = "direct" in (nic.type, there.type)
         now = [name for name in names if name in NIC_LIVE and not direct]

@@ -14,7 +14,7 @@ from saltvirt.design.source import places
 from saltvirt.spec.values import numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from saltvirt.xml.base import Element
     from saltvirt.xml.chardev import Console
@@ -153,14 +153,16 @@ def _boots(new: dict[str, Any], old: dict[str, Any]) -> None:
         old.pop("boots")
 
 
-def _fill(kind: str, new: dict[str, Any], old: dict[str, Any]) -> None:
+def _fill(
+    kind: str, new: dict[str, Any], old: dict[str, Any], removed: Collection[str] = ()
+) -> None:
     """What the wanted one leaves open and libvirt filled in is taken over."""
     for name, value in _DEFAULTS.get(kind, {}).items():
         new.setdefault(name, value)
         old.setdefault(name, value)
     for name in _FILLED.get(kind, ()):
         if name not in new:
-            if name in old:
+            if name in old and name not in removed:
                 new[name] = old[name]
         elif isinstance(new[name], dict) and isinstance(old.get(name), dict):
             new[name] = {**old[name], **new[name]}
@@ -175,10 +177,13 @@ def leaves(data: Mapping[Any, Any], path: Path = ()) -> Iterator[tuple[Path, Any
             yield (*path, str(key)), value
 
 
-def devices(wanted: Element, actual: Element) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The (wanted, actual) data of two devices of one kind, ready to compare."""
+def devices(
+    wanted: Element, actual: Element, removed: Collection[str] = ()
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The (wanted, actual) data of two devices of one kind, ready to compare. removed: properties
+    that the wanted one shall not have, which is no leave to fill them in."""
     new, old = _device(wanted), _device(actual)
-    _fill(wanted.TAG, new, old)
+    _fill(wanted.TAG, new, old, removed)
     return new, old
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from saltvirt.errors import InvalidInput
 
@@ -73,6 +73,8 @@ class Part:
     """A dictionary of the user, checked."""
 
     NONE_REMOVES = True
+    # fields of which ``None`` says nothing all the same: what a thing is, not how it is set
+    NONE_LEAVES: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
     def keys(cls) -> dict[str, Field[Any]]:
@@ -94,12 +96,17 @@ class Part:
                 raise unknown(word, known, what)
             entry = known[word]
             if item is None:
-                found[entry.name] = REMOVE if cls.NONE_REMOVES else None
+                removes = cls.NONE_REMOVES and entry.name not in cls.NONE_LEAVES
+                found[entry.name] = REMOVE if removes else None
             else:
                 found[entry.name] = entry.metadata["parse"](item, f"{what}:{word}")
         part = cls(**found)
         part.check(what)
         return part
+
+    def removed(self) -> set[str]:
+        """The fields whose setting is to be taken away."""
+        return {f.name for f in fields(self) if getattr(self, f.name) is REMOVE}
 
     def check(self, what: str) -> None:
         """For what a single value cannot show. Raises InvalidInput."""

@@ -135,7 +135,11 @@ def detach(value: Any, what: str) -> bool | list[str]:
 class DiskSpec(Part):
     """One item of ``disks`` or of a disk profile."""
 
-    NONE_REMOVES = False
+    NONE_LEAVES = frozenset(
+        ("name", "format", "size_bytes", "pool", "model", "device", "image", "image_hash",
+         "overlay_image", "backing_store_path", "backing_store_format", "source_file", "existing",
+         "source", "target", "hostname_property", "sparse_volume")
+    )  # fmt: skip
 
     name: str = key(values.word)
     format: str | None = key(values.choice(*FORMATS))

@@ -64,7 +64,10 @@ class BandwidthSpec(Part):
 class NicSpec(Part):
     """One item of ``interfaces`` or of a nic profile."""
 
-    NONE_REMOVES = False
+    NONE_LEAVES = frozenset(
+        ("name", "type", "source", "mac", "model", "mode", "addresses", "gateways", "nameservers",
+         "search")
+    )  # fmt: skip
 
     name: str | None = key(values.word)
     type: str | None = key(values.choice(*TYPES))

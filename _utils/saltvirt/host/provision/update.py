@@ -113,7 +113,9 @@ class Update:
         autostart = (self.spec.autostart, bool(self.dom.autostart()))
         active = bool(self.dom.isActive())
         live = self.how.live and active
-        self.found = found = changes.changes(self.wanted, self.actual, live, self.sizes, autostart)
+        self.found = found = changes.changes(
+            self.wanted, self.actual, live, self.sizes, autostart, given.removed
+        )
         if match:
             match.refuse_replaced(found, self.wanted)
         if active:
