@@ -1,6 +1,7 @@
 """The volume for cloud-init: what is in it, and that init attaches it and purge removes it."""
 
 import base64
+import dataclasses
 import email
 import json
 import os
@@ -11,7 +12,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from saltvirt import errors
-from saltvirt.seed import SeedData, cloudinit, keys, nocloud
+from saltvirt.seed import SeedData, backends, cloudinit, keys, nocloud
 from tests.functional.conftest import load_with_folders
 
 yaml = pytest.importorskip("yaml")
@@ -126,6 +127,79 @@ def test_the_volume_is_called_cidata_and_roots_alone(tmp_path):
         assert read_iso(path, tmp_path / "out") == {"user-data": "u\n", "meta-data": "m\n"}
 
 
+@needs_iso
+def test_what_is_in_a_volume_is_read_back(tmp_path):
+    path = str(tmp_path / "v.iso")
+    files = {"user-data": "é" * 5000, "meta-data": "m\n", "network-config": ""}
+    nocloud.write(path, files)
+    assert nocloud.read(path) == files
+    for content in (b"", bytes(40000), (tmp_path / "v.iso").read_bytes()[:40960]):
+        (tmp_path / "bad.iso").write_bytes(content)
+        with pytest.raises(errors.SeedFailed, match="cannot read the volume for cloud-init"):
+            nocloud.read(str(tmp_path / "bad.iso"))
+
+
+@pytest.fixture(scope="module")
+def other():
+    private, public = keys.generate()
+    return SeedData("web2", private, public, master="10.0.0.1", hostname="web2")
+
+
+@pytest.mark.parametrize("extra", [None, "#!/bin/sh\necho é {\n"])
+@pytest.mark.parametrize("install", ["never", "image"])
+def test_a_volume_of_another_identity_has_nothing_of_the_old_one(data, other, extra, install):
+    data = dataclasses.replace(data, install=install)
+    network = cloudinit.network_config(NICS)
+    files = {
+        "user-data": cloudinit.user_data(data, extra), "meta-data": cloudinit.meta_data(data.id),
+        "network-config": network,
+    }  # fmt: skip
+    made = cloudinit.reissued(files, other, {})
+    wanted = cloudinit.user_data(dataclasses.replace(other, install=install), extra)
+    assert made["network-config"] == network
+    found = [_configuration(text) for text in (made["user-data"], wanted)]
+    for one in found:
+        one["write_files"] = {file["path"]: file for file in one["write_files"]}
+        one["write_files"].pop("/etc/salt/pki/minion/minion_master.pub", None)
+        one["write_files"].pop("/etc/salt/pki/minion/master_sign.pub", None)
+    assert found[0] == found[1]
+    before, after = (json.loads(text["meta-data"]) for text in (files, made))
+    assert after == {**before, "local-hostname": "web2"}, "it is no other instance"
+    if extra:
+        parts = list(email.message_from_string(made["user-data"]).walk())
+        assert parts[-1].get_payload(decode=True).decode() == extra
+
+
+def _configuration(text):
+    if not text.startswith("#"):
+        message = email.message_from_string(text)
+        text = next(iter(message.get_payload())).get_payload(decode=True).decode()
+    return json.loads(text.partition("\n")[2])
+
+
+def test_a_copys_volume_is_bound_to_its_cards_and_has_no_fixed_address(data, other):
+    files = {
+        "user-data": cloudinit.user_data(data), "meta-data": cloudinit.meta_data(data.id),
+        "network-config": cloudinit.network_config(NICS),
+    }  # fmt: skip
+    macs = {"52:54:00:00:00:01": "52:54:00:00:00:0a", "52:54:00:00:00:02": "52:54:00:00:00:01"}
+    made = json.loads(cloudinit.reissued(files, other, macs)["network-config"])
+    first, second = made["ethernets"].values()
+    assert first == {"match": {"macaddress": "52:54:00:00:00:0a"}, "dhcp4": True}
+    assert second["match"] == {"macaddress": "52:54:00:00:00:01"}
+    assert second["dhcp4"] is True and not {"addresses", "routes"} & {*second}
+
+
+@pytest.mark.parametrize("missing", ["user-data", "meta-data", "ours"])
+def test_a_volume_that_we_did_not_write_is_not_changed(data, other, missing):
+    files = {"user-data": cloudinit.user_data(data), "meta-data": cloudinit.meta_data(data.id)}
+    files[missing] = "#!/bin/sh\n"
+    if missing == "ours":
+        files["user-data"] = "#cloud-config\nruncmd: []\n"
+    with pytest.raises(errors.SeedFailed, match="is not ours"):
+        cloudinit.reissued(files, other, {})
+
+
 # -- init -----------------------------------------------------------------------------------
 
 
@@ -177,6 +251,38 @@ def test_the_volume_has_the_addresses_of_its_interfaces(tmp_path, host):
         {"macaddress": mac.get("address")}, ["192.0.2.9/24"],
     )  # fmt: skip
     modules["virt.purge"]("web1")
+
+
+@needs_iso
+@pytest.mark.parametrize("verb", ["virt.rename", "virt.clone"])
+def test_by_another_name_cloud_init_and_the_disk_say_the_same(tmp_path, host, monkeypatch, verb):
+    """Whether cloud-init has read its volume already nobody knows."""
+    seeded = []
+    monkeypatch.setattr(backends, "apply", lambda _path, _format, data, _by: seeded.append(data))
+    modules, images, image, conn = host
+    nics = [{"name": "eth0", "type": "user", "addresses": ["192.0.2.9/24"]}]
+    more = {"interfaces": nics, "seed": "cloud-init", "user_data": "#!/bin/sh\necho own\n"}
+    old = init(modules, image, **more)
+    made = modules[verb]("web1", "web2", approve_key=False)
+    assert made["pub_key"] != old["pub_key"]
+    (tmp_path / "out").mkdir()
+    texts = read_iso(images / "_seed" / "web2.iso", tmp_path / "out")
+    config = _configuration(texts["user-data"])
+    files = {one["path"]: base64.b64decode(one["content"]) for one in config["write_files"]}
+    *_, own = email.message_from_string(texts["user-data"]).walk()
+    assert (config["hostname"], own.get_payload(decode=True)) == ("web2", b"#!/bin/sh\necho own\n")
+    assert files["/etc/salt/minion_id"] == b"web2"
+    assert files["/etc/salt/pki/minion/minion.pub"].decode() == made["pub_key"]
+    [data] = seeded
+    assert (data.id, data.public_key, data.install) == ("web2", made["pub_key"], "cloud-init")
+    [nic] = json.loads(texts["network-config"])["ethernets"].values()
+    mac = ET.fromstring(conn.lookupByName("web2").XMLDesc()).find("devices/interface/mac")
+    assert nic["match"] == {"macaddress": mac.get("address")}
+    assert ("addresses" in nic) is (verb == "virt.rename")
+    assert (images / "_seed" / "web1.iso").exists() is (verb == "virt.clone")
+    modules["virt.purge"]("web2")
+    assert not (images / "_seed" / "web2.iso").exists()
+    assert (images / "_seed" / "web1.iso").exists() is (verb == "virt.clone")
 
 
 @needs_iso

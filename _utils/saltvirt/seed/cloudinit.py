@@ -6,6 +6,7 @@ https://cloudinit.readthedocs.io/en/latest/reference/datasources/nocloud.html
 from __future__ import annotations
 
 import base64
+import email
 import json
 import secrets
 from email.mime.multipart import MIMEMultipart
@@ -16,12 +17,13 @@ from saltvirt import errors
 from saltvirt.seed.data import INSTALL_NEVER, minion_config, to_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from saltvirt.seed.data import Nic, SeedData
 
 _PKI = "/etc/salt/pki/minion"
 _BOOTSTRAP = "/etc/salt/salt-virt-bootstrap.sh"
+_OURS = "#cloud-config\n{"  # an operator writes YAML
 # ours wins where both say something; lists are joined
 _MERGE = "dict(no_replace,recurse_list)+list(append)+str(no_replace)"
 _KINDS = (
@@ -60,21 +62,31 @@ def _start(data: SeedData) -> tuple[dict[str, Any], list[dict[str, str]]]:
     if data.bootstrap:
         script = _file(_BOOTSTRAP, data.bootstrap(), 0o700)
         return {"runcmd": [["sh", _BOOTSTRAP, *data.bootstrap_args.split()]]}, [script]
+    return {"salt_minion": _module(data)}, []
+
+
+def _module(data: SeedData) -> dict[str, Any]:
     config = {**minion_config(data), "pki_dir": _PKI}
     module = {"conf": config, "public_key": data.public_key, "private_key": data.private_key}
-    return {"salt_minion": {**module, "pki_dir": _PKI}}, []
+    return {**module, "pki_dir": _PKI}
+
+
+def _names(data: SeedData) -> dict[str, Any]:
+    """How the guest is called."""
+    if not data.hostname:
+        return {}
+    names = {"preserve_hostname": False, "hostname": data.hostname.split(".", maxsplit=1)[0]}
+    return {**names, "fqdn": data.hostname} if "." in data.hostname else names
 
 
 def cloud_config(data: SeedData) -> dict[str, Any]:
     """Our cloud-config as a dict."""
     start, more = _start(data)
-    found = {"write_files": [*_files(data), *more], **start}
-    if data.hostname:
-        found["preserve_hostname"] = False
-        found["hostname"] = data.hostname.split(".")[0]
-        if "." in data.hostname:
-            found["fqdn"] = data.hostname
-    return found
+    return {"write_files": [*_files(data), *more], **start, **_names(data)}
+
+
+def _text(config: Mapping[str, Any]) -> str:
+    return "#cloud-config\n" + json.dumps(config, indent=1, ensure_ascii=False) + "\n"
 
 
 def _kind(text: str) -> str:
@@ -92,7 +104,7 @@ def user_data(data: SeedData, extra: str | None = None) -> str:
     extra: the operator's text in any form that cloud-init takes. Where both are cloud-config,
     cloud-init merges them: lists are joined, and ours wins for the rest.
     """
-    ours = "#cloud-config\n" + json.dumps(cloud_config(data), indent=1, ensure_ascii=False) + "\n"
+    ours = _text(cloud_config(data))
     if not extra:
         return ours
     parts = MIMEMultipart()
@@ -101,6 +113,62 @@ def user_data(data: SeedData, extra: str | None = None) -> str:
         part.add_header("Merge-Type", _MERGE)
         parts.attach(part)
     return parts.as_string()
+
+
+def reissued(files: Mapping[str, str], data: SeedData, macs: Mapping[str, str]) -> dict[str, str]:
+    """The files of a guest's volume for the same system with another identity. cloud-init takes it
+    for the same instance: what it does once for an instance it does not do again.
+
+    macs: of a copy, each MAC address of the original to the copy's; an interface with a fixed
+    address asks DHCP in the copy. Raises SeedFailed for what we did not write.
+    """
+    try:
+        about = {**json.loads(files["meta-data"]), "local-hostname": data.id}
+        made = {**files, "meta-data": json.dumps(about) + "\n"}
+        made["user-data"] = _with_identity(files["user-data"], data)
+        if macs and "network-config" in files:
+            made["network-config"] = _bound(files["network-config"], macs)
+    except (ValueError, TypeError, KeyError, AttributeError) as exc:
+        raise errors.SeedFailed(
+            f"the volume for cloud-init of {data.id} is not ours: {exc}"
+        ) from exc
+    return made
+
+
+def _bound(text: str, macs: Mapping[str, str]) -> str:
+    config = json.loads(text)
+    for nic in config["ethernets"].values():
+        match = nic["match"]
+        match["macaddress"] = macs.get(match["macaddress"], match["macaddress"])
+        if nic.pop("addresses", None):
+            nic.pop("routes", None)
+            nic["dhcp4"] = True
+    return json.dumps(config) + "\n"
+
+
+def _with_identity(text: str, data: SeedData) -> str:
+    """The user-data, in whose cloud-config of ours all that is the guest's own is replaced."""
+    if text.startswith(_OURS):
+        return _replaced(text, data)
+    message = email.message_from_string(text)
+    for part in message.walk():
+        payload = b"" if part.is_multipart() else part.get_payload(decode=True)
+        own = payload.decode() if isinstance(payload, bytes) else ""
+        if own.startswith(_OURS):
+            del part["Content-Transfer-Encoding"]
+            part.set_payload(_replaced(own, data), "utf-8")
+            return message.as_string()
+    raise ValueError("its user-data has no part of ours")
+
+
+def _replaced(text: str, data: SeedData) -> str:
+    config = json.loads(text.partition("\n")[2])
+    files = {one["path"]: one for one in [*config["write_files"], *_files(data)]}
+    config["write_files"] = [*files.values()]
+    if "salt_minion" in config:
+        config["salt_minion"] = _module(data)
+    config.pop("fqdn", None)
+    return _text({**config, **_names(data)})
 
 
 def meta_data(name: str) -> str:

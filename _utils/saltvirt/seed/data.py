@@ -10,6 +10,7 @@ from typing import Any
 from saltvirt import errors, names
 
 INSTALL_IN_IMAGE, INSTALL_AT_BOOT, INSTALL_NEVER = "image", "boot", "never"
+INSTALL_BY_CLOUD_INIT = "cloud-init"  # if the image has none
 
 # an interface of the guest: its mac, and perhaps addresses (CIDR), gateways, nameservers, search,
 # and original_mac if the guest is a copy of another
@@ -30,7 +31,8 @@ class SeedData:
     grains: dict of static grains. startup_states: ``highstate`` or ``top``, or a list of states.
     autosign_grains: dict of grains whose names the master's autosign_grains know.
     hostname: None leaves the image's. install: what to do where there is no minion: ``image``
-    runs ``bootstrap`` inside the image, ``boot`` at the first boot. bootstrap: a callable that
+    runs ``bootstrap`` inside the image, ``boot`` at the first boot, ``cloud-init`` leaves it to
+    that. bootstrap: a callable that
     returns the script's text, called only when it is needed. nics: see network.configure. macs: of
     a copy, each MAC address that its original has to its own. tell: called with what the operator
     should know.
@@ -60,8 +62,11 @@ class SeedData:
         names.guest(self.id)
         if self.hostname is not None:
             names.guest(self.hostname)
-        if self.install not in (INSTALL_IN_IMAGE, INSTALL_AT_BOOT, INSTALL_NEVER):
-            raise errors.InvalidInput(f"install is image, boot or never, not {self.install!r}")
+        known = (INSTALL_IN_IMAGE, INSTALL_AT_BOOT, INSTALL_NEVER, INSTALL_BY_CLOUD_INIT)
+        if self.install not in known:
+            raise errors.InvalidInput(
+                f"install is image, boot, cloud-init or never, not {self.install!r}"
+            )
 
 
 def minion_config(data: SeedData) -> dict[str, Any]:

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.seed import firstboot, network, rebind
-from saltvirt.seed.data import INSTALL_IN_IMAGE, INSTALL_NEVER, minion_config, to_yaml
+from saltvirt.seed.data import (
+    INSTALL_BY_CLOUD_INIT,
+    INSTALL_IN_IMAGE,
+    INSTALL_NEVER,
+    minion_config,
+    to_yaml,
+)
 from saltvirt.seed.draft import Draft, partly
 
 if TYPE_CHECKING:
@@ -177,7 +183,7 @@ def seed(tree: System, data: SeedData) -> None:
     script = None
     if service:
         enable(draft, f"{service}.service")
-    else:
+    elif data.install != INSTALL_BY_CLOUD_INIT:
         script = _install(draft, data)
     if re.search(rb"(?m)^SELINUX=(enforcing|permissive)", _text(draft, "/etc/selinux/config")):
         draft.write("/.autorelabel", b"", 0o644)  # what we wrote has no labels

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from saltvirt import errors, settings
 from saltvirt.seed import backends, cloudinit, keys, nocloud
-from saltvirt.seed.data import INSTALL_AT_BOOT, INSTALL_IN_IMAGE, INSTALL_NEVER, Nic, SeedData
+from saltvirt.seed.data import (
+    INSTALL_AT_BOOT,
+    INSTALL_BY_CLOUD_INIT,
+    INSTALL_IN_IMAGE,
+    INSTALL_NEVER,
+    Nic,
+    SeedData,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -54,6 +61,11 @@ def _text(given: str | None, what: str) -> str | None:
     return given
 
 
+def _macs(nics: Iterable[Nic]) -> dict[str, str]:
+    """Of a copy, each MAC address of the original to the copy's."""
+    return {nic["original_mac"]: nic["mac"] for nic in nics if nic.get("original_mac")}
+
+
 class Hypervisor:
     """Makes SeedData out of a SeedRequest and the hypervisor's own minion.
 
@@ -64,6 +76,7 @@ class Hypervisor:
         self._call = call
         self._opts = opts
         self._begun: Future[tuple[str, str]] | None = None
+        self._volume = False  # the guest has one: cloud-init installs its minion
 
     def _set(self, read: Callable[..., T], key: str, *default: Any) -> T:
         """``virt:seed:<key>``. read: a reader of settings."""
@@ -96,15 +109,15 @@ class Hypervisor:
         if request.priv_key:
             return keys.pair(_text(request.priv_key, "priv_key"), _text(request.pub_key, "pub_key"))
         if self._begun:
-            begun, self._begun = self._begun, None
-            return begun.result()
+            return self._begun.result()
         return keys.generate(self._keysize())
 
     def _keysize(self) -> int:
         return self._set(settings.integer, "keysize", keys.DEFAULT_BITS)
 
     def begin(self, request: SeedRequest) -> None:
-        """Begins to make the next guest's keys, which takes a while, beside other work."""
+        """Begins to make the guest's keys, which takes a while, beside other work. Its disk and
+        its volume for cloud-init get the same."""
         if not request.priv_key:
             self._begun = keys.begin(self._keysize())
 
@@ -117,6 +130,8 @@ class Hypervisor:
             return None
 
     def _install(self, request: SeedRequest) -> str:
+        if self._volume:
+            return INSTALL_BY_CLOUD_INIT
         if not request.install and not request.prep_install:
             return INSTALL_NEVER
         kinds = (INSTALL_IN_IMAGE, INSTALL_AT_BOOT)
@@ -169,8 +184,7 @@ class Hypervisor:
         Raises SeedFailed, InvalidInput, Unsupported.
         """
         nics = list(nics)
-        macs = {nic["original_mac"]: nic["mac"] for nic in nics if nic.get("original_mac")}
-        data = dataclasses.replace(self.data(name, request), nics=nics, macs=macs)
+        data = dataclasses.replace(self.data(name, request), nics=nics, macs=_macs(nics))
         data = dataclasses.replace(data, tell=tell) if tell else data
         backend = self._set(settings.choice, "backend", backends.AUTO, backends.BACKENDS)
         backends.apply(path, format, data, backend)
@@ -201,3 +215,12 @@ class Hypervisor:
             files["network-config"] = cloudinit.network_config(nics)
         nocloud.write(path, files)
         return data.public_key
+
+    def reissue(
+        self, name: str, old: str, path: str, request: SeedRequest, nics: Iterable[Nic] = ()
+    ) -> None:
+        """Makes the volume ``path`` of the volume ``old``, with another identity; the disk that is
+        seeded next gets the same. Raises SeedFailed, InvalidInput, Unsupported."""
+        self._volume = True
+        files = nocloud.read(old)
+        nocloud.write(path, cloudinit.reissued(files, self.data(name, request), _macs(nics)))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.images import clone, locks, tools
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 _MAKERS = (
     ("xorriso", ["xorriso", "-as", "genisoimage"]),
@@ -51,6 +52,56 @@ def write(path: str, files: Mapping[str, str]) -> None:
         options = ["-quiet", "-output", volume, "-volid", "cidata", "-joliet", "-rock"]
         tools.run([*maker, *options, content], f"make {path}", errors.SeedFailed)
         _place(volume, path)
+
+
+_SECTOR = 2048
+_FIRST_DESCRIPTOR, _JOLIET, _LAST = 16, 2, 255  # the first sector; kinds of descriptors
+MOST_BYTES = 16 * 1024**2
+
+
+def read(path: str) -> dict[str, str]:
+    """The files of a volume that :func:`write` made: {name: text}. Raises SeedFailed."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise ValueError("it is too large")
+        return dict(_entries(content))
+    except (OSError, ValueError, struct.error) as exc:
+        raise errors.SeedFailed(f"cannot read the volume for cloud-init {path}: {exc}") from exc
+
+
+def _entries(content: bytes) -> Iterator[tuple[str, str]]:
+    """(name, text) by the records of its Joliet folder, which has the names as they are."""
+    start, size = _extent(content, _joliet(content) + 156)
+    at, end = start, start + size
+    while at < end:
+        length = content[at]
+        if not length:  # no record goes beyond its sector
+            at += _SECTOR - at % _SECTOR
+            continue
+        name = content[at + 33 : at + 33 + content[at + 32]]
+        if not content[at + 25] & 2 and len(name) > 1:  # no folder
+            first, size = _extent(content, at)
+            yield name.decode("utf-16-be").partition(";")[0], content[first : first + size].decode()
+        at += length
+
+
+def _joliet(content: bytes) -> int:
+    for at in range(_FIRST_DESCRIPTOR * _SECTOR, len(content), _SECTOR):
+        if content[at + 1 : at + 6] != b"CD001" or content[at] == _LAST:
+            break
+        if content[at] == _JOLIET:
+            return at
+    raise ValueError("it is no volume of ours")
+
+
+def _extent(content: bytes, record: int) -> tuple[int, int]:
+    """(first byte, length) of what a record of a folder names."""
+    sector, size = struct.unpack_from("<I4xI", content, record + 2)
+    if sector * _SECTOR + size > len(content):
+        raise ValueError("it ends too early")
+    return sector * _SECTOR, size
 
 
 def _place(volume: str, path: str) -> None:

@@ -11,7 +11,7 @@ from saltvirt.design import identity
 from saltvirt.design.domain import RECORD_VERSION
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import creation, lookup, metadata
-from saltvirt.host.provision import admission, disks, macs, pool_disk
+from saltvirt.host.provision import admission, disks, macs, pool_disk, seed_drive
 from saltvirt.host.provision.guest_builder import GuestBuilder, interfaces_of_copy
 from saltvirt.host.storage import files, unchanged_disks
 from saltvirt.images import inspect
@@ -81,6 +81,8 @@ class Clone(GuestBuilder):
         for disk in self.model.disks:
             if _copied(disk):
                 self.works.append(self.plan(disk))
+            elif self.guest.seed and self.tools.reissue and self._is_volume(disk):
+                self.works.append(self.plan_volume(disk))
         self.admit(self.definition())
 
     def guests(self) -> list[str]:
@@ -139,6 +141,26 @@ class Clone(GuestBuilder):
             raise errors.AlreadyExists(f"disk {disk.target}: {name} exists already")
         work.image = SourceDisk(path, format, size, path, found.files)
         self.targets[target] = work
+        return work
+
+    def _is_volume(self, disk: Disk) -> bool:
+        """Whether it is the drive from which cloud-init in the original may have to read yet."""
+        images = self.tools.admission_config.images_dir
+        path = disk.source.file if disk.source else None
+        return path == seed_drive.path(images, self.original.name()) and files.is_regular(path)
+
+    def plan_volume(self, disk: Disk) -> disks.Work:
+        """The Work that makes the copy's volume of that of the original."""
+        old = disk.source.file or ""
+        path = seed_drive.path(self.tools.admission_config.images_dir, self.guest.name)
+        spec = DiskSpec(name=seed_drive.NAME, device="cdrom", source_file=path, format="raw")
+
+        def write(part: str) -> None:
+            if self.tools.reissue:
+                self.tools.reissue(self.guest.name, old, part, self.interfaces())
+
+        work = disks.Work(spec, True, "raw", path, write=write)
+        self.targets[disk.target or ""] = work
         return work
 
     def new_name(self, old: str, target: str) -> str:

@@ -53,6 +53,10 @@ Seeder = Callable[[str, str, str, list[dict[str, Any]]], str]
 Medium = Callable[[str, str, list[dict[str, Any]]], str]
 
 
+# (guest's name, path of a volume, path, interfaces), which makes another one of it at the path
+Reissue = Callable[[str, str, str, list[dict[str, Any]]], None]
+
+
 class Say(Protocol):
     """Tells those who watch of a step."""
 
@@ -72,9 +76,10 @@ class Tools:
     kernels. begin: begins what takes a while and seeding will need,
     beside the copying. seeder: (guest's name, path, format, interfaces) -> the
     guest's public key (PEM); None where the host cannot seed. medium: (guest's name, path, its
-    interfaces) -> the key, which makes a volume for cloud-init instead. say: (step, message,
-    **data), called before each step. warnings: what the operator should know of the guest, beside
-    what was asked for.
+    interfaces) -> the key, which makes a volume for cloud-init instead. reissue: makes a volume for
+    cloud-init of another one, with a new identity; the disk that is seeded next gets the same.
+    say: (step, message, **data), called before each step. warnings: what the operator
+    should know of the guest, beside what was asked for.
     """
 
     admission_config: admission.AdmissionConfig
@@ -83,6 +88,7 @@ class Tools:
     begin: Callable[[], object] | None = None
     seeder: Seeder | None = None
     medium: Medium | None = None
+    reissue: Reissue | None = None
     say: Say = silent
     warnings: list[str] = field(default_factory=list)
 

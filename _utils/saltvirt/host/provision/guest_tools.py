@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import tempfile
@@ -49,6 +50,8 @@ class Minion:
             medium=self._medium(deploy, here),
             say=say,
         )
+        if deploy.seeds_by_us:
+            tools.reissue = functools.partial(_reissue, here, _wish(deploy))
         tools.seeder = self._seeder(deploy, here, tools.warn)
         return tools
 
@@ -125,6 +128,17 @@ class Minion:
                 raise errors.NotFound(f"user_data {given} does not exist or cannot be rendered")
             with open(target, encoding="utf-8") as file:
                 return file.read()
+
+
+def _reissue(
+    here: minion.Hypervisor,
+    request: minion.SeedRequest,
+    name: str,
+    old: str,
+    path: str,
+    nics: list[dict[str, Any]],
+) -> None:
+    here.reissue(name, old, path, request, nics)
 
 
 def _wish(deploy: DeploySpec) -> minion.SeedRequest:

@@ -197,6 +197,12 @@ class Rename:
             self.conn, disk.source.pool, disk.source.volume
         )
         self.tools.say("seed", "giving its minion the new name", within_s=guest_builder.SEEDING_S)
+        if self.tools.begin:
+            self.tools.begin()
+        volume = seed_drive.path(self.tools.admission_config.images_dir, self.guest.name)
+        if self.tools.reissue and os.path.lexists(volume):
+            # cloud-init may have to read it yet
+            self.tools.reissue(self.guest.name, volume, volume, [])
         return self.tools.seed(self.guest.name, path or "", disk.driver_type or "raw", [])
 
     def _refresh(self, moves: list[FileMove]) -> None:
