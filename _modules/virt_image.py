@@ -17,6 +17,7 @@ from saltvirt.host.provision import image_location, images_folder
 from saltvirt.host.storage import image_users
 from saltvirt.images import cache, download_slot, sources
 from saltvirt.minion import client, files
+from saltvirt.spec import values
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -122,7 +123,7 @@ def image_fetch(source, image_hash=None, saltenv="base", test=False, **kwargs):
     }
 
 
-def image_prune(name=None, **kwargs):
+def image_prune(name=None, test=False, **kwargs):
     """
     Remove images from this host's cache that no domain and no volume of this host needs.
 
@@ -131,6 +132,7 @@ def image_prune(name=None, **kwargs):
 
     :param name: file name of the one image to remove, as ``virt.images`` lists it; default:
         all that are not needed
+    :param test: remove nothing; ``removed`` is what would be removed
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: ``{"removed": [file names], "kept": {file name: reason}}``
@@ -142,8 +144,9 @@ def image_prune(name=None, **kwargs):
 
     .. code-block:: bash
 
+        salt 'hv*' virt.image_prune test=True
         salt 'hv*' virt.image_prune
         salt hv1 virt.image_prune debian-0123456789abcdef.qcow2
     """
     with _connect(kwargs) as conn:
-        return image_users.prune(conn, _folder(), name)
+        return image_users.prune(conn, _folder(), name, test=values.boolean(test, "test"))

@@ -15,6 +15,7 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.operations import report, result
 from saltvirt.pki.authority import cloud, crl, policy, responder
 from saltvirt.pki.authority.store import Store
+from saltvirt.spec import values
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -107,7 +108,7 @@ def revoke(host, undo=False):
 
 
 @result.reporting
-def rotate_ca(skip=None):
+def rotate_ca(skip=None, test=False):
     """
     Replaces both CAs, in steps between which every hypervisor can talk to every other:
     all learn to trust the new CA beside the old one, then all get certificates of the new
@@ -116,14 +117,18 @@ def rotate_ca(skip=None):
 
     :param skip: hypervisors that are not waited for, between commas; they are locked out
         until virt.keys is applied to them
+    :param test: change nothing: say which hypervisors would get certificates of new CAs, and
+        which of them do not answer
 
     :return: ``result``: True when the rotation is done; else the comment says in which
-        step it waits, and for whom, and the exit code is 1
+        step it waits, and for whom, and the exit code is 1. With ``test`` None, or False and the
+        exit code 1 when a hypervisor does not answer
 
     CLI Example:
 
     .. code-block:: bash
 
+        salt-run virt.rotate_ca test=True
         salt-run virt.rotate_ca
         salt-run virt.rotate_ca skip=hv7
     """
@@ -131,8 +136,12 @@ def rotate_ca(skip=None):
     names = skip.split(",") if isinstance(skip, str) else skip or []
     if not isinstance(names, (list, tuple)):
         raise errors.InvalidInput(f"skip must be names of hosts, not {units.shown(skip)}")
+    skipped = [str(name) for name in names]
+    if values.boolean(test, "test"):
+        with Fleet(__opts__) as fleet:
+            return _rotation_plan(*cloud.rotation_plan(fleet, store, skipped))
     with Fleet(__opts__) as fleet:
-        phase, late = cloud.rotate(fleet, store, rules, [str(name) for name in names], _show)
+        phase, late = cloud.rotate(fleet, store, rules, skipped, _show)
     if phase is None and not late:
         return {
             "CA": {"result": True, "comment": "every hypervisor trusts the new CA and no other"}
@@ -144,6 +153,17 @@ def rotate_ca(skip=None):
             f"the rotation waits in phase '{phase}' for {_who(late)}. Nothing is broken meanwhile: "
             "repair that and run salt-run virt.rotate_ca again"
         )
+    return {"CA": {"result": False, "comment": comment}, "retcode": 1}
+
+
+def _rotation_plan(phase, hosts):
+    """The answer to ``test=True``."""
+    silent = {host: why for host, why in hosts.items() if why}
+    what = f"the rotation in phase '{phase}' would go on" if phase else "both CAs would be replaced"
+    comment = f"{what}, and the certificates of {', '.join(hosts) or 'no hypervisor'}"
+    if not silent:
+        return {"CA": {"result": None, "comment": comment}}
+    comment += f"; it would wait for {_who(silent)}"
     return {"CA": {"result": False, "comment": comment}, "retcode": 1}
 
 

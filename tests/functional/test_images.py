@@ -1254,8 +1254,10 @@ def test_images_that_are_needed_stay(tmp_path, master, raw, conn):
 
     with pytest.raises(errors.Refused, match="needed by web1"):
         image_users.prune(conn, images, names["web1"], grace_s=0)
+    told = image_users.prune(conn, images, grace_s=0, test=True)
+    assert told["removed"] == [names["unused"]] and names["unused"] in files(images)
     done = image_users.prune(conn, images, grace_s=0)
-    assert done["removed"] == [names["unused"]]
+    assert done == told and names["unused"] not in files(images)
     assert sorted(done["kept"]) == sorted([names["web1"], names["orphan"]])
     assert files(images) == sorted([names["web1"], names["orphan"]])
 
@@ -1308,6 +1310,8 @@ def test_a_download_that_nobody_goes_on_with_is_pruned(tmp_path, conn):
     (parts / "notes").write_text("an operator's")
     os.utime(parts / "notes", (long_ago, long_ago))
     with locks.exclusive(str(images / "_base" / ".locks" / at_work)):
+        assert image_users.prune(conn, str(images), test=True)["removed"] == [f".partial/{left}"]
+        assert (parts / left).exists()
         done = image_users.prune(conn, str(images))
     assert done == {"removed": [f".partial/{left}"], "kept": {}}
     kept = {"notes", young, f"{young}.json", at_work, f"{at_work}.json"}

@@ -154,6 +154,19 @@ def test_a_rotation_waits_for_every_host_in_each_step(hosts):
     assert "also_trusted" not in cloud.authorities(office.store)["libvirt"]
 
 
+def test_the_plan_of_a_rotation_changes_nothing(hosts):
+    store = hosts.office.store
+    before = cloud.authorities(store)
+    assert cloud.rotation_plan(hosts, store, ()) == (None, {"hv1": None})
+    hosts.silent.add("hv1")
+    assert cloud.rotation_plan(hosts, store, ()) == (None, {"hv1": SILENT})
+    assert cloud.rotation_plan(hosts, store, ("hv1",)) == (None, {})
+    assert (cloud.authorities(store), rotation.phase(store)) == (before, None)
+    rotation.begin(store, hosts.office.rules)
+    assert cloud.rotation_plan(hosts, store, ()) == (rotation.TRUST, {"hv1": SILENT})
+    assert rotation.phase(store) == rotation.TRUST
+
+
 def test_of_an_authority_that_has_ended_nobody_is_waited_for(hosts):
     """Nothing works with it any more, so that no step makes it worse."""
     office = hosts.office

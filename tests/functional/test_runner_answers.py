@@ -85,6 +85,26 @@ def test_a_ca_that_some_still_trust_is_no_rotation_that_is_done(runner, tmp_path
         assert found["CA"]["comment"].startswith(comment)
 
 
+@pytest.mark.parametrize("runner", ["virt_pki"], indirect=True)
+@pytest.mark.parametrize(
+    ("told", "result", "comment"),
+    [
+        ((None, {"hv1": None, "hv2": None}), None,
+         "both CAs would be replaced, and the certificates of hv1, hv2"),
+        (("trust", {"hv1": None, "hv2": "down"}), False,
+         "the rotation in phase 'trust' would go on, and the certificates of hv1, hv2; it would "
+         "wait for hv2 (down)"),
+    ],
+)  # fmt: skip
+def test_the_plan_of_a_rotation(runner, tmp_path, monkeypatch, told, result, comment):
+    runner.__opts__ = {"pki_dir": str(tmp_path)}
+    monkeypatch.setattr(runner.cloud, "rotation_plan", lambda *_asked: told)
+    monkeypatch.setattr(runner.cloud, "rotate", None)
+    found = runner.rotate_ca(test=True)["data"]
+    assert found["CA"] == {"result": result, "comment": comment}
+    assert ("retcode" in found) is (result is False)
+
+
 @pytest.mark.parametrize("runner", ["virt_start"], indirect=True)
 def test_what_a_start_has_run_is_told_as_it_ended(runner, tmp_path, monkeypatch):
     ran = []

@@ -449,9 +449,9 @@ def used(images_dir: str, name: str) -> float | None:
         return None
 
 
-def forget_partial(images_dir: str) -> list[str]:
+def forget_partial(images_dir: str, test: bool = False) -> list[str]:
     """Removes what downloads left that nobody has gone on with for :data:`PARTIAL_S`; how they are
-    called in the cache."""
+    called in the cache. test: removes nothing."""
     store, gone = _Folder(images_dir), []
     try:
         found = bounded.names(store.path(".partial"))
@@ -465,7 +465,8 @@ def forget_partial(images_dir: str) -> list[str]:
                 locks.exclusive(store.path(".locks", name), patience_s=0),
             ):
                 if _is_old(part):
-                    web.forget(part)
+                    if not test:
+                        web.forget(part)
                     gone.append(os.path.join(".partial", name))
     return gone
 

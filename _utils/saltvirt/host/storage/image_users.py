@@ -47,22 +47,26 @@ def listed(conn: libvirt.virConnect, images_dir: str) -> dict[str, dict[str, Any
 
 
 def prune(
-    conn: libvirt.virConnect, images_dir: str, name: str | None = None, grace_s: float = GRACE_S
+    conn: libvirt.virConnect,
+    images_dir: str,
+    name: str | None = None,
+    grace_s: float = GRACE_S,
+    test: bool = False,
 ) -> Pruned:
     """Removes images that nothing on this host needs, and downloads that nobody goes on with.
 
     name: only this file of the cache; it is then an error when it is needed. grace_s: what was
-    fetched or asked for within that time stays.
+    fetched or asked for within that time stays. test: removes nothing.
     Returns {"removed": [names], "kept": {name: reason}}. Raises NotFound, Refused.
     """
     found = {note.file: note for note in cache.known(images_dir)}
     name = None if name is None else str(name)
     if name is not None and name not in found:
         raise errors.NotFound(f"there is no image {name} in {cache.folder(images_dir)}")
-    done: Pruned = {"removed": [] if name else cache.forget_partial(images_dir), "kept": {}}
+    done: Pruned = {"removed": [] if name else cache.forget_partial(images_dir, test), "kept": {}}
     used = users(conn, images_dir)
     for one in [name] if name else sorted(found):
-        why = _why(conn, used, found[one]) or _forget(conn, images_dir, found[one], grace_s)
+        why = _why(conn, used, found[one]) or _forget(conn, images_dir, found[one], grace_s, test)
         if why:
             done["kept"][one] = why
         else:
@@ -73,14 +77,15 @@ def prune(
 
 
 def _forget(
-    conn: libvirt.virConnect, images_dir: str, note: cache.ImageNote, grace_s: float
+    conn: libvirt.virConnect, images_dir: str, note: cache.ImageNote, grace_s: float, test: bool
 ) -> str | None:
-    """Removes an image, unless somebody began to use it since the first question; why it stays."""
+    """Removes an image, unless somebody began to use it since the first question, or for a test;
+    why it stays."""
     path = note.path
     with usage.closed(conn, [path]) as held:
         why = held[path] or _why(conn, users(conn, images_dir), note)
         why = why or _just_used(images_dir, note.file, grace_s)
-        if not why:
+        if not why and not test:
             cache.forget(images_dir, note.file)
     return why
 

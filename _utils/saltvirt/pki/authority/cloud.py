@@ -186,6 +186,17 @@ def rotate(
     return None, {name: item.error or "" for name, item in answers.items() if not item.ok}
 
 
+def rotation_plan(
+    fleet: Fleet, store: Store, skip: Collection[str]
+) -> tuple[str | None, dict[str, str | None]]:
+    """(phase of the rotation that is under way, None for none; {host that is waited for: why it
+    does not answer, or None}). Changes nothing."""
+    revoked = set(crl.record(store)["hosts"])
+    hosts = [host for host in fleet.own() if host not in {*skip, *revoked}]
+    answers = {item.host: item.error for item in fleet.ask(hosts, INFO)}
+    return rotation.phase(store), {host: answers.get(host) for host in sorted(hosts)}
+
+
 def _expired(store: Store) -> bool:
     """True when nothing works with the old CA any more, so that there is nobody to wait for."""
     try:
