@@ -72,7 +72,9 @@ def certs(host=None, ask=True):
 def revoke(host, undo=False):
     """
     Makes all certificates of a hypervisor worthless, on every other hypervisor at once,
-    and gives it no new ones. Connections that are open stay open until they are closed.
+    and gives it no new ones. Connections that are open stay open until they are closed. Once
+    ``virt:hosts`` does not match it, the master no longer waits for what it may have, such as
+    guests and shared disks.
 
     :param host: minion id, which may be gone already
     :param undo: True lets the host have *new* certificates; the revoked ones stay revoked

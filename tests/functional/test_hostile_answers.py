@@ -159,6 +159,8 @@ class Host:
             "guests": dict(self.guests),
             "certificates": {"client": here},
             "address": "10.0.0.1",
+            "uuids": {},
+            "maintenance": self.mark["reason"] if self.mark else None,
         }
         return {**real, **more, "unfinished": unfinished, "target_leftovers": target_leftovers}
 
@@ -581,7 +583,7 @@ def call(tmp_path, monkeypatch, modules, real, pairs):  # noqa: F811
             wishes.WishStore(opts).change("the test", lambda _old: known)
         cloud = Cloud(opts, real, verb.endswith("_broken"), twist, says)
         if function == "restore":
-            away.keep(opts, "hv1", ["web2"])
+            away.keep(opts, "hv1", {"web2": "web2"})
         else:
             cloud.hosts_["hv1"].mark = None
         stem = next((s for s, names in RUNNERS.items() if function in names), "virt_guest")

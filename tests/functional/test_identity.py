@@ -162,7 +162,7 @@ def test_who_is_silent_may_have_the_name_unless_the_operator_knows(named, report
 
 
 def test_a_new_name_takes_key_and_pillar_along(named, store, pairs, report, monkeypatch):
-    away.keep(named.opts, "hv2", ["db1", "web1", "x"])
+    away.keep(named.opts, "hv2", {name: name for name in ("db1", "web1", "x")})
     hints.keep(named.opts, "db1", "hv1")
     real, held = named.modules["virt.rename"], []
 
@@ -195,7 +195,7 @@ def test_a_new_name_takes_key_and_pillar_along(named, store, pairs, report, monk
     assert (store.accepted("db1"), store.accepted("web1").split()) == (None, pairs[0].split())
     assert Pillars(named.opts).of("web1", store.accepted) == {"role": "db"}
     assert Pillars(named.opts).of("db1", lambda name: pairs[1]) == {}
-    assert away.of(named.opts, "hv2") == {"x"}
+    assert away.of(named.opts, "hv2") == {"x": "x"}
     assert hints.of(named.opts, "db1") is None
     assert lock.at_work(named.opts, "db1") is None
     assert report.failures == []

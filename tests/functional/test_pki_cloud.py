@@ -185,3 +185,19 @@ def test_a_master_without_hypervisors_revokes_all_the_same(hosts):
     assert cloud.revoke(hosts, hosts.office.store, "hv1", said.append) == {}
     assert said == ["hv1: 4 certificates revoked, and it gets no new ones"]
     assert crl.banned(hosts.office.store, "hv1")
+
+
+def test_an_authority_that_ends_soon_is_a_problem(hosts):
+    """On its last day all certificates of all hosts end with it."""
+    store = hosts.office.store
+    end = certs.not_after(ca.read(store, "libvirt").cert)
+    for days, soon in ((61, False), (59, True), (1, True)):
+        store.now = lambda days=days: end - DAY * days
+        found = cloud.authorities(store)["libvirt"]
+        assert ("problem" in found) is soon
+    assert found["problem"] == (
+        f"it ends on {end.date().isoformat()}, and every certificate with it: "
+        "salt-run virt.rotate_ca"
+    )
+    _, row = cloud.table({"CA": {"libvirt": found}, "hosts": {}})
+    assert (row[5], row[-1]) == (1, found["problem"])

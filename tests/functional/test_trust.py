@@ -19,6 +19,8 @@ from saltvirt.operations.begun import Begun
 from saltvirt.operations.identity import Clone, Rename
 from saltvirt.operations.init import Init, InitRequest
 from saltvirt.operations.purge import Purge
+from saltvirt.pki.authority import crl
+from saltvirt.pki.authority.store import Store
 from saltvirt.placement import policy
 from saltvirt.revert import Revert
 from tests.functional.cloud import Fleet
@@ -36,6 +38,7 @@ class Host(Fleet):
         self.modules = {
             "virt.init": self.make, "virt.clone": self.clone, "virt.rename": self.rename,
             "virt.vm_state": lambda vm_=None: dict(self.guests),
+            "virt.shared_disks": lambda vm_: {},
             "virt.purge": self.purge,
             "virt.inventory": lambda **_more: {"cpus": 1, "memory_kib": 2**20},
             "virt.power": self.power,
@@ -298,8 +301,8 @@ def test_a_guest_that_comes_after_one_that_was_moved_away_is_not_that_one(
 ):  # fmt: skip
     """virt.restore would take it to where the earlier one was."""
     name = {"purge": "db1", "rename": "db1"}.get(verb, "web1")
-    away.keep(cloud.opts, "hv7", ["other", name])
-    away.keep(cloud.opts, "hv8", [name])
+    away.keep(cloud.opts, "hv7", {"other": "other", name: name})  # as earlier versions have it
+    away.keep(cloud.opts, "hv8", {name: name})
     {
         "purge": lambda: Purge(cloud, "db1").run(),
         "rename": lambda: Rename(cloud, cloud.report("web1", "x"), "db1", "web1").run(),
@@ -307,8 +310,8 @@ def test_a_guest_that_comes_after_one_that_was_moved_away_is_not_that_one(
         "init": lambda: Begun(cloud.opts, "web1", "virt.init", Revert()).on("hv1"),
         "clone": lambda: Clone(cloud, cloud.report("web1", "x"), "db1", "web1").run(),
     }[verb]()
-    assert away.of(cloud.opts, "hv7") == {"other"}
-    assert away.of(cloud.opts, "hv8") == set()
+    assert away.of(cloud.opts, "hv7") == {"other": "other"}
+    assert away.of(cloud.opts, "hv8") == {}
 
 
 @pytest.mark.parametrize(
@@ -357,10 +360,18 @@ def test_a_host_that_made_guests_and_is_not_matched_any_more_is_known(
     assert proof.unmatched(opts, ["hv1"]) == {}, "no minions of this master any more"
     for host in ("hv1", "hv2", "hv3", "hv4"):
         store._store.store(host, pairs[1])
-    why = "virt:hosts does not match it, and guests were made on it"
-    assert proof.unmatched(opts, ["hv1"]) == {"hv2": why, "hv3": why}
-    assert proof.unmatched(opts, ["hv1", "hv3"]) == {"hv2": why}
+    known = proof.unmatched(opts, ["hv1"])
+    assert known.keys() == {"hv2", "hv3"}
+    assert known["hv2"] == (
+        "virt:hosts does not match it, and guests were made on it; if it is no hypervisor any "
+        "more: salt-run virt.revoke hv2"
+    )
+    assert proof.unmatched(opts, ["hv1", "hv3"]).keys() == {"hv2"}
     assert proof.unmatched(opts, ["hv2", "hv3"]) == {}
+    pki = Store(opts["pki_dir"])
+    pki.base.mkdir(parents=True, exist_ok=True)
+    pki.keep(crl.RECORD, {"hosts": ["hv2"], "serials": {}})
+    assert proof.unmatched(opts, ["hv1"]).keys() == {"hv3"}, "virt.revoke ends it"
 
 
 def test_a_host_lists_guests_of_others_and_nothing_of_theirs_goes(

@@ -2,6 +2,7 @@
 say itself. What counts as a job is said in tests/counted.py."""
 
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from saltvirt import errors
 from saltvirt.fleet import target
 from saltvirt.fleet.answer import FAILED, Answer, silent
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import find, hints
+from saltvirt.operations import find, hints, migrate
 from saltvirt.operations.eject import Eject
 from saltvirt.operations.lifecycle import Lifecycle
 from saltvirt.operations.purge import Purge
@@ -383,3 +384,48 @@ def test_what_a_host_says_of_others_is_no_answer(tmp_path, said):
     cloud = cloud_with(tmp_path, hv003=WEB1)
     cloud.virt_vm_state = lambda _host, vm_=None: said
     assert find.last_seen(cloud, "web1") is None
+
+
+# -- on a host that does not respond -----------------------------------------------------------
+
+
+def test_a_guest_of_a_silent_host_was_last_seen_there(tmp_path):
+    cloud = cloud_with(tmp_path, hint=None, hv007=WEB1)
+    find.locations(cloud)
+    cloud.dead = {"hv007", "hv008"}
+    for verb in (
+        lambda: Lifecycle(cloud, "web1", "start").run(),
+        lambda: find.locate(cloud, "web1"),
+        lambda: Purge(cloud, "web1").run(),
+        lambda: migrate.locations(cloud).host_of("web1"),
+    ):
+        with pytest.raises(errors.NotFound) as caught:
+            verb()
+        assert re.fullmatch(
+            r"web1 was last seen on hv007, which does not respond \(since \d{4}-\d\d-\d\d "
+            r"\d\d:\d\d UTC\): down: no connection to the master",
+            caught.value.text,
+        )
+    with pytest.raises(errors.NotFound, match="no guest 'web2' on any hypervisor that answered"):
+        find.locate(cloud, "web2")
+
+
+def test_what_a_silent_host_had_is_known_as_of_the_last_time_it_was_heard(tmp_path):
+    opts = {"cachedir": str(tmp_path)}
+    assert hints.guests_of(opts, "hv1") == ([], "")
+    hints.heard(opts, "hv1", {"b": "running", "a": "shutdown"})
+    names, when = hints.guests_of(opts, "hv1")
+    assert (names, len(when)) == (["a", "b"], len("2026-11-27 19:20 UTC"))
+    hints.heard(opts, "hv1", ["a"])
+    hints.heard(opts, "hv2", ["b"])
+    assert hints.last_seen(opts, "b", ["hv1", "hv2"])[0] == "hv2"
+    assert hints.last_seen(opts, "b", ["hv1"]) is None
+    path = hints._host_path(opts, "hv2")
+    os.utime(path, (1, 1))
+    assert hints.guests_of(opts, "hv2")[1] == "1970-01-01 00:00 UTC"
+    hints.heard(opts, "hv2", ["b"])
+    assert path.stat().st_mtime > 1, "it was heard again"
+    path.write_text("[" * 9)
+    assert hints.guests_of(opts, "hv2") == ([], "")
+    hints.heard(opts, "hv2", ["x" * (1 << 20)])
+    assert path.read_text() == "[" * 9, "no list of guests is so long"

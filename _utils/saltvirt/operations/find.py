@@ -4,7 +4,7 @@ What could show by that alone that two hosts have it is asked of all, see docs/r
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,21 +39,32 @@ class Files:
             return self._names
 
 
+LastSeen = Callable[[str], "tuple[str, str] | None"]
+
+
+def seen_on(opts: dict[str, Any], unreachable: Iterable[str]) -> LastSeen:
+    """What Locations.last_seen is."""
+    return lambda name: hints.last_seen(opts, name, unreachable)
+
+
 @dataclass(frozen=True)
 class Locations:
     """guests: name to {host: state}. unreachable: host to why it did not answer. unknown: why there
-    may be hosts that are not known, or None. files: of the unreachable."""
+    may be hosts that are not known, or None. files: of the unreachable. last_seen: of the name of a
+    guest: which of the unreachable had it when it was last heard, and when that was."""
 
     guests: dict[str, dict[str, str]] = field(default_factory=dict)
     unreachable: dict[str, str] = field(default_factory=dict)
     unknown: str | None = None
     files: Files = field(default_factory=Files, compare=False, repr=False)
+    last_seen: LastSeen = field(default=lambda _name: None, compare=False, repr=False)
 
     def host_of(self, name: str) -> str:
         """The one host that has the guest.
 
-        Raises NotFound, naming the hosts that could not be asked, and OperationFailed when
-        two hosts have it: which one is meant is never guessed.
+        Raises NotFound, naming the hosts that could not be asked, or the one that had it when it
+        was last heard; and OperationFailed when two hosts have it: which one is meant is never
+        guessed.
         """
         hosts = self.guests.get(name, {})
         if len(hosts) == 1:
@@ -63,6 +74,13 @@ class Locations:
             raise errors.OperationFailed(
                 f"{name!r} is on more than one host: {places}; salt-run virt.repair name={name} "
                 "says what to do"
+            )
+        last = self.last_seen(name)
+        if last:
+            host, when = last
+            why = self.unreachable[host]
+            raise errors.NotFound(
+                f"{name} was last seen on {host}, which does not respond (since {when}): {why}"
             )
         text = f"no guest {name!r} on any hypervisor"
         if self.unreachable:
@@ -83,8 +101,15 @@ def locations(fleet: Fleet, hosts: list[str] | None = None) -> Locations:
             unreachable[answer.host] = answer.error
         else:
             states[answer.host] = answer.data or {}
+            hints.heard(fleet.opts, answer.host, states[answer.host])
     unknown = BELOW if fleet.opts.get("order_masters") else None
-    return Locations(by_name(states), unreachable, unknown, Files(unreachable))
+    return Locations(
+        by_name(states),
+        unreachable,
+        unknown,
+        Files(unreachable),
+        seen_on(fleet.opts, unreachable),
+    )
 
 
 def leftovers(fleet: Fleet, host: str, **options: Any) -> Leftovers:

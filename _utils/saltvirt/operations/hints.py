@@ -12,10 +12,14 @@ import hashlib
 import json
 import os
 import secrets
+import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 FILES = 16384
+# of one host: what is longer is no list of guests
+_MOST_OF_HOST = 1 << 20
 # longer than an entry ever is: what is not ours is not read
 _MOST = 2048
 
@@ -55,3 +59,49 @@ def forget(opts: dict[str, Any], name: str) -> None:
     if of(opts, name) is not None:
         with contextlib.suppress(OSError):
             _path(opts, name).unlink()
+
+
+def _host_path(opts: dict[str, Any], host: str) -> Path:
+    number = hashlib.sha256(host.encode(errors="replace")).hexdigest()
+    return Path(opts["cachedir"]) / "virt" / "seen" / f"host-{number}"
+
+
+def heard(opts: dict[str, Any], host: str, guests: Iterable[str]) -> None:
+    """The host has these guests, by its own word, now."""
+    path, text = _host_path(opts, host), json.dumps([host, sorted(guests)])
+    if len(text) > _MOST_OF_HOST:
+        return
+    with contextlib.suppress(OSError):
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            os.utime(path)
+            return
+        part = path.with_name(f".{secrets.token_hex()}")
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            part.write_text(text, encoding="utf-8")
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def guests_of(opts: dict[str, Any], host: str) -> tuple[list[str], str]:
+    """(the guests that the host had when it was last heard, when that was); ([], "") of one that
+    never was."""
+    path = _host_path(opts, host)
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        with path.open("rb") as file:
+            when = os.fstat(file.fileno()).st_mtime
+            found = json.loads(file.read(_MOST_OF_HOST + 1))
+        if isinstance(found, list) and len(found) == 2 and found[0] == host:
+            names = [name for name in found[1] if isinstance(name, str)]
+            return names, time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(when))
+    return [], ""
+
+
+def last_seen(opts: dict[str, Any], name: str, hosts: Iterable[str]) -> tuple[str, str] | None:
+    """(which of the hosts had the guest when it was last heard, when that was), or None."""
+    seen = (
+        (when, host) for host in hosts for names, when in (guests_of(opts, host),) if name in names
+    )
+    when, host = max(seen, default=("", ""))
+    return (host, when) if host else None

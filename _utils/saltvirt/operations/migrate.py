@@ -16,6 +16,7 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import (
     find,
+    hints,
     inventory,
     keepers,
     lock,
@@ -51,9 +52,12 @@ def locations(fleet: Fleet, only: list[str] | None = None) -> MigrationLocations
     for host, said in hosts.items():
         for name in said.noted:
             noted.setdefault(name, []).append(host)
+    for host, said in hosts.items():
+        hints.heard(fleet.opts, host, said.guests)
     return MigrationLocations(
         find.by_name({host: said.guests for host, said in hosts.items()}),
         unreachable,
+        last_seen=find.seen_on(fleet.opts, unreachable),
         unfinished={name: host for host, said in hosts.items() for name in said.unfinished},
         target_leftovers=noted,
         hosts=hosts,

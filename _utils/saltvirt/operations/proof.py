@@ -10,6 +10,8 @@ from saltvirt.fleet.authorization import Authorizations
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations.find import BELOW
+from saltvirt.pki.authority import crl
+from saltvirt.pki.authority.store import Store
 
 
 def elsewhere(fleet: Fleet, host: str, places: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
@@ -40,12 +42,19 @@ def elsewhere(fleet: Fleet, host: str, places: dict[str, Any]) -> tuple[list[str
 def unmatched(opts: dict[str, Any], hosts: list[str]) -> dict[str, str]:
     """Host to why it is not asked, of the accepted minions that once handed in a guest's key.
 
-    A target with grains loses a hypervisor when the master loses its cache of them.
+    A target with grains loses a hypervisor when the master loses its cache of them. One whose
+    certificates were revoked is none any more: nobody asks what it has.
     """
     once = Authorizations(opts).hosts() | KeyStore(opts).hosts()
     lost = once - set(hosts)
-    lost = lost.intersection(target.accepted(opts)) if lost else lost
-    return dict.fromkeys(sorted(lost), "virt:hosts does not match it, and guests were made on it")
+    if not lost:
+        return {}
+    revoked = crl.record(Store(opts["pki_dir"]))["hosts"]
+    lost = lost.intersection(target.accepted(opts)).difference(revoked)
+    why = (
+        "virt:hosts does not match it, and guests were made on it; if it is no hypervisor any more"
+    )
+    return {host: f"{why}: salt-run virt.revoke {host}" for host in sorted(lost)}
 
 
 def _words(answer: Answer, path: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
+    from cryptography.x509 import Certificate
+
     from saltvirt.fleet.answer import Answer
     from saltvirt.fleet.client import Fleet
     from saltvirt.pki.authority.policy import CertificatePolicy
@@ -23,16 +26,23 @@ if TYPE_CHECKING:
 UPDATE = "virt.tls_update"
 INFO = "virt.tls_info"
 UPDATE_S = 120
+# a CA with fewer days left is to be replaced: a rotation waits for each host
+CA_DAYS = 60
 
 
 def authorities(store: Store) -> dict[str, dict[str, Any]]:
-    """{name: about its CA}, with ``problem`` where it cannot sign now."""
+    """{name: about its CA}, with ``problem`` where it cannot sign now, or ends soon."""
     found = {}
     for name in AUTHORITIES:
         try:
             authority = ca.read(store, name)
             about = certs.describe(authority.cert)
             about["days_left"] = (certs.not_after(authority.cert) - store.now()).days
+            if certs.not_after(authority.cert) - store.now() < _last_days(authority.cert):
+                about["problem"] = (
+                    f"it ends on {about['not_after'][:10]}, and every certificate with it: "
+                    "salt-run virt.rotate_ca"
+                )
             if authority.also:
                 about["also_trusted"] = [c.subject.rfc4514_string() for c in authority.also]
             ca.check_time(authority.cert, store)
@@ -40,6 +50,10 @@ def authorities(store: Store) -> dict[str, dict[str, Any]]:
             about = {"problem": str(exc)}
         found[name] = about
     return found
+
+
+def _last_days(cert: Certificate) -> datetime.timedelta:
+    return min(datetime.timedelta(days=CA_DAYS), certs.lifetime(cert) / 3)
 
 
 def records(
@@ -265,7 +279,7 @@ def table(found: Mapping[str, Any]) -> list[list[Any]]:
     for name, about in found["CA"].items():
         if "subject" in about:
             end = about["not_after"][:10]
-            state = "" if "problem" not in about else "unusable"
+            state = about.get("problem", "")
             what = ["CA", name, "", _name(about["subject"])]
             rows.append([*what, end, about["days_left"], "", state])
     for host, about in found["hosts"].items():
