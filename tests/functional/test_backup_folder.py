@@ -87,3 +87,15 @@ def test_why_there_is_no_lock_is_said(folder):
             folder._lock(fd, 2, 0, ("a",))
     finally:
         os.close(fd)
+
+
+def test_who_is_at_work_and_at_what_is_said(tmp_path):
+    tmp_path.chmod(0o700)
+    found = Folder(str(tmp_path))
+    with found.locked("lock", what="virt.backup_prune"):
+        words = rf"at work on {tmp_path}: virt\.backup_prune, process {os.getpid()}$"
+        with pytest.raises(Busy, match=words), found.locked("lock"):
+            pass
+    busy = pytest.raises(Busy, match=f"at work on {tmp_path}$")
+    with found.locked("lock"), busy, found.locked("lock"):
+        pass

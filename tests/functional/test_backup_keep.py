@@ -495,7 +495,7 @@ def test_what_a_killed_one_left_goes_but_not_where_it_is_only_asked(chain):
 
 def test_not_while_one_is_made(chain):
     guest, made = chain
-    guest.target.locked = lambda uuid: guest.target.folder.locked(uuid, ".lock")
+    guest.target.locked = lambda uuid, **_how: guest.target.folder.locked(uuid, ".lock")
     with guest.target.folder.locked(UUID, ".lock"), pytest.raises(Busy):
         prune.guest(guest.target, UUID, Retention(last=1))
     assert left(guest) == made

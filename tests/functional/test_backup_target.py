@@ -96,7 +96,7 @@ def test_a_number_that_was_given_meanwhile_is_given_to_no_other(guest):
     made = [guest.back_up() for _ in range(3)]
     for one in made[1:]:
         with (
-            pytest.raises(errors.InvalidInput, match=f"meanwhile {made[2]} was made: begin again"),
+            pytest.raises(errors.InvalidInput, match=f"{made[2]} of this guest was made meanwhile"),
             guest.target.making(UUID, one),
         ):
             pytest.fail("it is made")
@@ -322,7 +322,7 @@ def test_two_at_once(guest):
     with guest.target.making(UUID, one), busy, guest.target.making(UUID, one, wait_s=0):
         pass
     guest.back_up(made=one)
-    late = pytest.raises(errors.InvalidInput, match=f"meanwhile {one} was made")
+    late = pytest.raises(errors.InvalidInput, match=f"{one} of this guest was made meanwhile")
     with late, guest.target.making(UUID, one):
         pass
 

@@ -1,6 +1,7 @@
 """What the master makes of what hosts and targets say of backups, where it is not the usual."""
 
 import contextlib
+import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -23,14 +24,17 @@ from saltvirt.backups.answers import (
     PlannedDisk,
     ServedDisk,
     Serving,
+    ShownBackup,
 )
 from saltvirt.backups.files import FilesSeen
 from saltvirt.backups.kept import AllReadBack
 from saltvirt.backups.policy import TargetPolicy
 from saltvirt.backups.stands import CUT, GONE, OFF, PULLING, WHOLE, Stand, Standing, StoodOn
+from saltvirt.fleet import keys
 from saltvirt.fleet.answer import FAILED, Answer
 from saltvirt.operations import slots
 from saltvirt.operations.report import Report
+from saltvirt.xml.metadata import NAMESPACE
 from tests.clock import Clock, until
 
 IDENT = "000001-20261126T160000Z-0123abcd"
@@ -537,3 +541,19 @@ def test_one_that_says_so_already_is_not_changed(tmp_path):
     said = found(cloud, "web1", "hv1", True)
     assert said.changes == {"backup": {"old": None, "new": "no"}}
     assert said.comment == "web1 would be backed up in another way: no"
+
+
+@pytest.mark.parametrize(("more", "says"), [({}, True), ({"new": "web2"}, False)])
+def test_that_a_purge_has_removed_the_key_of_a_restored_minion_is_said(
+    tmp_path, monkeypatch, more, says
+):
+    """Its minion would wait, and nobody would know for what."""
+    record = f"<guest xmlns='{NAMESPACE}' seeded='yes'/>"
+    definition = f"<domain><metadata>{record}</metadata></domain>"
+    shown = ShownBackup(IDENT, "web1", "b1", 1, definition, (), "PEM")
+    cloud = Cloud(tmp_path)
+    one = Restore(cloud, RestoreRequest("web1", **more), cloud.report())
+    assert ("no accepted key of web1: start it" in one._lacks_key(shown)) is says
+    assert one._lacks_key(dataclasses.replace(shown, definition="<domain/>")) == ""
+    monkeypatch.setattr(keys.KeyStore, "accepted", lambda _self, _name: "PEM")
+    assert one._lacks_key(shown) == ""

@@ -14,13 +14,14 @@ import stat
 import time
 from collections.abc import Iterator
 
-from saltvirt import errors
+from saltvirt import errors, plain
 from saltvirt.units import shown
 
 _PART = re.compile(r"[A-Za-z0-9._-]{1,255}")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PAUSE_S = 0.1
+_LONGEST_OWNER = 200
 TEMPORARY = ".part-"
 
 
@@ -164,11 +165,15 @@ class Folder:
             os.fsync(fd)
 
     @contextlib.contextmanager
-    def locked(self, *parts: str, wait_s: float = 0) -> Iterator[None]:
-        """Nobody else has this lock for the block; it goes with its process. Raises Busy."""
+    def locked(self, *parts: str, wait_s: float = 0, what: str = "") -> Iterator[None]:
+        """Nobody else has this lock for the block; it goes with its process. what: what is done
+        there, for who comes meanwhile. Raises Busy."""
         fd = self._file(parts, os.O_RDWR | os.O_CREAT)
         try:
             self._lock(fd, fcntl.LOCK_EX, wait_s, parts)
+            with contextlib.suppress(OSError):  # the file system is full: it is a message alone
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, f"{what}, process {os.getpid()}".encode() if what else b"", 0)
             yield
         finally:
             os.close(fd)
@@ -202,7 +207,7 @@ class Folder:
                 if exc.errno not in (errno.EAGAIN, errno.EACCES):
                     raise Unlocked(f"{self._shown(parts)} cannot be locked: {_why(exc)}") from exc
             if time.monotonic() >= end:
-                raise Busy(f"somebody else is at work on {self._shown(parts[:-1])}")
+                raise Busy(f"somebody else is at work on {self._shown(parts[:-1])}{_owner(fd)}")
             time.sleep(_PAUSE_S)
 
     def _file(self, parts: tuple[str, ...], how: int) -> int:
@@ -248,6 +253,14 @@ class Folder:
 
     def _shown(self, parts: tuple[str, ...]) -> str:
         return os.path.join(self.root, *parts)
+
+
+def _owner(fd: int) -> str:
+    """What who has the lock does."""
+    with contextlib.suppress(OSError):
+        text = os.pread(fd, _LONGEST_OWNER, 0).decode("utf-8", "replace")
+        return f": {plain.line(text)}" if text else ""
+    return ""
 
 
 def _part(name: str) -> str:

@@ -25,7 +25,7 @@ def guest(target: Target, uuid: str, rules: Retention, test: bool = False) -> li
     read: set[str] = set()
     kept: dict[str, str] = {}
     while True:
-        with target.locked(uuid):
+        with target.locked(uuid, what="virt.backup_prune"):
             if not test:
                 target.sweep(uuid)
             stock, held = target.stock(uuid), {**kept, **dict(_held(target, uuid))}

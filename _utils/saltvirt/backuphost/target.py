@@ -132,10 +132,11 @@ class Target:
             raise errors.BadAnswer(f"{whose} has changed")
 
     @contextlib.contextmanager
-    def locked(self, uuid: str, wait_s: float = WAIT_S) -> Iterator[None]:
-        """Nobody else makes or removes a backup of the guest for the block. Raises Busy."""
+    def locked(self, uuid: str, wait_s: float = WAIT_S, what: str = "") -> Iterator[None]:
+        """Nobody else makes or removes a backup of the guest for the block. what: what is done.
+        Raises Busy."""
         self.folder.make(_uuid(uuid))
-        with self.folder.locked(uuid, LOCK, wait_s=wait_s):
+        with self.folder.locked(uuid, LOCK, wait_s=wait_s, what=what):
             yield
 
     @contextlib.contextmanager
@@ -157,11 +158,14 @@ class Target:
 
         ident: of ``ident.following``; when meanwhile another was made, InvalidInput.
         """
-        with self.locked(uuid, wait_s):
+        with self.locked(uuid, wait_s, f"the backup {ident}"):
             self.sweep(uuid)
             there = [one for one in self.folder.names(uuid) if idents.is_ident(one)]
             if there and idents.number(max(there)) >= idents.number(_ident(ident)):
-                raise errors.InvalidInput(f"meanwhile {max(there)} was made: begin again")
+                raise errors.InvalidInput(
+                    f"the backup {max(there)} of this guest was made meanwhile: call the verb "
+                    "again if you need one more"
+                )
             new = NewBackup(self, uuid, ident)
             self.folder.make(uuid, new.name)
             try:

@@ -73,7 +73,7 @@ def _alone(target: Target, uuid: str) -> contextlib.AbstractContextManager[None]
     """Nobody else reads the guest's back; where nobody can write no two could disagree."""
     if target.folder.is_read_only:
         return contextlib.nullcontext()
-    return target.folder.locked(uuid, VERIFYING)
+    return target.folder.locked(uuid, VERIFYING, what="virt.backup_verify")
 
 
 class _Look:

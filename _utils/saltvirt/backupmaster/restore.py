@@ -299,9 +299,19 @@ class Restore:
                 with contextlib.suppress(errors.VirtError):
                     hidden = {"reader": reader.authority}
                     self.fleet.one(found.machine, "virt.backup_hide", hidden)
-        return self._done(found, made)
+        return self._done(found, made, shown)
 
-    def _done(self, found: _Planned, made: Made) -> Result:
+    def _lacks_key(self, shown: ShownBackup) -> str:
+        """What is to be done about the minion of a guest whose key a purge has removed."""
+        asked, name = self.request, self.request.made
+        if asked.new or asked.disk or not shown.seeded or KeyStore(self.fleet.opts).accepted(name):
+            return ""
+        return (
+            f". This master has no accepted key of {name}: start it, compare `salt-key -f {name}` "
+            f"with `salt-call --local key.finger` in it, then `salt-key -a {name}`"
+        )
+
+    def _done(self, found: _Planned, made: Made, shown: ShownBackup) -> Result:
         name, of = self.request.made, found.backup
         comment = f"{self._what} was made on {found.host} from {of.ident}; {name} is off"
         if self.request.instant:
@@ -323,6 +333,7 @@ class Restore:
         if of.broken:
             more["damaged"] = of.broken
             comment += f". Damaged: {_words(of.broken)}" if self.request.damaged else ""
+        comment += self._lacks_key(shown)
         comment = "; ".join((comment, *made.warnings))
         self.report.done(comment, backup=of.ident, host=found.host)
         return Result(name, comment, {"backup": of.ident}, more)
