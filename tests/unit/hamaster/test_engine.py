@@ -750,7 +750,7 @@ class Fleet:
     """A master's hypervisors: no member is among them that it has not accepted."""
 
     def __init__(self, opts):
-        assert opts == {"id": "salt_master"}
+        assert opts["id"] == "salt_master"
 
     def __enter__(self):
         return self
