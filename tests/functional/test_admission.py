@@ -126,6 +126,12 @@ def test_a_name_is_free_where_nobody_has_it_or_is_at_work_on_it(conn, creating, 
         assert creation.interrupted(conn, "web1").UUIDString() == dom.UUIDString()
 
 
+def test_a_name_that_differs_by_case_alone_is_taken(conn):
+    guest(conn, name="web1")
+    with pytest.raises(errors.AlreadyExists, match=r"WEB1: web1 exists already on .* by case"):
+        admission.name_is_free(conn, "WEB1")
+
+
 def test_a_guest_without_a_record_has_its_name(conn):
     with pytest.raises(errors.AlreadyExists, match="test exists already on"):
         admission.name_is_free(conn, "test")

@@ -196,6 +196,13 @@ def test_a_name_is_taken_wherever_it_is(tmp_path, creating):
     assert ("hv1", "virt.init") not in cloud.called
 
 
+def test_a_name_that_differs_by_case_alone_is_taken(tmp_path):
+    has = {**HOST, "guests": guests(WEB1={})}
+    cloud = Cloud(tmp_path, hv1=MAKES, hv2={**MAKES, "virt.inventory": has})
+    with pytest.raises(errors.AlreadyExists, match=r"web1: WEB1 exists already, on hv2, .* case"):
+        init(cloud, host="hv1").run()
+
+
 def test_only_the_host_that_was_named_gets_it(tmp_path):
     cloud = Cloud(tmp_path, hv1=MAKES, hv2=MAKES, hv3=MAKES)
     for host in ("hv1", "hv2", "hv3"):

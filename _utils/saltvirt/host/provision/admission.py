@@ -112,9 +112,16 @@ def host_facts(conn: libvirt.virConnect, admission_config: AdmissionConfig) -> f
 
 
 def name_is_free(conn: libvirt.virConnect, name: str) -> None:
-    """Raises AlreadyExists when another domain has the name, and is not a leftover."""
+    """Raises AlreadyExists when another domain has the name, in lower or upper case, and is not a
+    leftover."""
     dom = lookup.find(conn, name)
     if dom is None:
+        for other in lookup.names(conn):
+            if other.lower() == name.lower():
+                raise errors.AlreadyExists(
+                    f"{name}: {other} exists already on {conn.getHostname()}, and host names do "
+                    "not differ by case"
+                )
         return
     phase = creation.of_domain(dom)
     if phase is Phase.CREATING:
