@@ -493,6 +493,17 @@ def test_what_a_killed_one_left_goes_but_not_where_it_is_only_asked(chain):
     assert guest.target.folder.names(UUID) == [".lock", *made]
 
 
+def test_of_many_backups_only_what_is_removed_or_bad_is_told(chain, monkeypatch):
+    """Salt cuts an answer of more than 1 MiB, and nobody would know what became of any."""
+    guest, made = chain
+    monkeypatch.setattr(keep, "MOST_TOLD", 3)
+    os.truncate(path(guest, made[2]), 1000)
+    read = keep.read_back(guest.target, None, keep.ALL, None, WHEN, lambda *_: None)
+    assert ([one.ident for one in read.backups], read.untold) == ([made[2]], 3)
+    [told] = keep.pruned(guest.target, Retention(last=1), None, test=True).guests
+    assert (sorted(one.ident for one in told.backups), told.untold) == (made[:3], 1)
+
+
 def test_not_while_one_is_made(chain):
     guest, made = chain
     guest.target.locked = lambda uuid, **_how: guest.target.folder.locked(uuid, ".lock")

@@ -18,6 +18,8 @@ from saltvirt.backups.stock import Backup, Stock
 # the guest's name, the backup's, bytes done, bytes in all
 Tell = Callable[[str, str, int, int], object]
 ALL = "all"
+# of more backups an answer tells only what is to be told of
+MOST_TOLD = 1500
 
 
 def named(target: Target, name: str | None) -> dict[str, Stock]:
@@ -30,7 +32,16 @@ def named(target: Target, name: str | None) -> dict[str, Stock]:
 def pruned(target: Target, rules: Retention, name: str | None, test: bool) -> Kept:
     """Removes what no longer has to stay; test: only tells what. A guest of which it cannot be done
     hinders no other."""
-    return Kept(tuple(_pruned(target, uuid, rules, test) for uuid in named(target, name)))
+    found = [_pruned(target, uuid, rules, test) for uuid in named(target, name)]
+    if sum(len(one.backups) for one in found) > MOST_TOLD:
+        found = [_short(one) for one in found]
+    return Kept(tuple(found))
+
+
+def _short(guest: KeptGuest) -> KeptGuest:
+    """Without those that stay: Salt cuts an answer that is too long."""
+    gone = tuple(one for one in guest.backups if not one.stays)
+    return replace(guest, backups=gone, untold=len(guest.backups) - len(gone))
 
 
 def _pruned(target: Target, uuid: str, rules: Retention, test: bool) -> KeptGuest:
@@ -63,8 +74,12 @@ def read_back(
     ]
     if most is not None:
         wanted = sorted(wanted, key=lambda one: _since(one[1]))[:most]
-    found = (_read_back(target, uuid, one, now, tell) for uuid, one in wanted)
-    return AllReadBack(tuple(one for one in found if one))
+    read = (_read_back(target, uuid, one, now, tell) for uuid, one in wanted)
+    found = [one for one in read if one]
+    if len(found) <= MOST_TOLD:
+        return AllReadBack(tuple(found))
+    bad = tuple(one for one in found if one.trouble or one.wrong)
+    return AllReadBack(bad, len(found) - len(bad))
 
 
 def _wanted(stock: Stock, backup: str, days: float | None, now: str) -> Iterator[Backup]:

@@ -131,12 +131,13 @@ class Verify:
         self.report.step("begin", f"{target.name}: {host} reads its backups back")
         watch = ("salt/virt/backup/", self._watch)
         said = self.fleet.one(host, "virt.backup_verify", asked, long=True, watch=watch)
-        found = AllReadBack.from_answer(said, host).backups
-        if self.name and not found and self.days is None:
+        told = AllReadBack.from_answer(said, host)
+        found, count = told.backups, len(told.backups) + told.untold
+        if self.name and not count and self.days is None:
             return Result(target.name, f"{target.name} has no backup of {self.name}")
         bad = [one for one in found if one.trouble or one.wrong]
-        comment = f"{units.counted(len(found), 'backup')} at {target.name} read back: "
-        comment += f"{len(bad)} not good" if bad else "all good" if found else "none was due"
+        comment = f"{units.counted(count, 'backup')} at {target.name} read back: "
+        comment += f"{len(bad)} not good" if bad else "all good" if count else "none was due"
         more = {
             "host": host,
             "backups": [one.to_answer() for one in found],
@@ -180,6 +181,7 @@ def _labelled(guests: Iterable[KeptGuest]) -> dict[str, KeptGuest]:
 def _pruned(target: TargetPolicy, found: Kept, trouble: dict[str, str], test: bool) -> str:
     gone = sum(not one.stays for guest in found.guests for one in guest.backups)
     stay = sum(one.stays for guest in found.guests for one in guest.backups)
+    stay += sum(guest.untold for guest in found.guests)
     verb = "would be" if test else "was" if gone == 1 else "were"
     stays = "stays" if stay == 1 else "stay"
     text = f"{units.counted(gone, 'backup')} {verb} removed from {target.name}; {stay} {stays}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from saltvirt.backups.marks import Verified
-from saltvirt.wire import Fact
+from saltvirt.wire import Fact, seldom
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,13 @@ class KeptBackup(Fact):
 @dataclass(frozen=True)
 class KeptGuest(Fact):
     """What became of a guest's backups, the newest first. guest: its name in the last that can be
-    read. trouble: why nothing of it was removed."""
+    read. trouble: why nothing of it was removed. untold: so many more stay."""
 
     uuid: str
     guest: str | None = None
     backups: tuple[KeptBackup, ...] = ()
     trouble: str | None = None
+    untold: int = seldom(0)
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class ReadBack(Fact):
 
 @dataclass(frozen=True)
 class AllReadBack(Fact):
-    """What ``virt.backup_verify`` answers."""
+    """What ``virt.backup_verify`` answers. untold: so many more are good."""
 
     backups: tuple[ReadBack, ...] = ()
+    untold: int = seldom(0)
