@@ -12,6 +12,7 @@ libvirt = pytest.importorskip("libvirt")
 from saltvirt import errors
 from saltvirt.host.migration import (
     api,
+    confirm,
     control,
     departed,
     live,
@@ -491,3 +492,37 @@ def test_a_job_that_has_just_ended_cannot_be_told_anything(dom):
         policy.Progress(),
         None,
     )
+
+
+# -- autostart ----------------------------------------------------------------------------
+
+
+def test_a_host_that_loses_its_power_during_the_hand_over_starts_no_old_copy(dom):
+    """And a guest that stays starts with its host again, whoever ends the migration."""
+    dom.setAutostart(1)
+    report = GuestReport("web1", dom.UUIDString(), "hv1", True, "running", autostart=True)
+    confirm.not_by_itself(dom, report)
+    assert dom.autostart() == 0
+    recovery.run_on(dom.connect(), report, None)
+    assert dom.autostart() == 1
+    never = replace(report, autostart=False)
+    dom.setAutostart(0)
+    confirm.not_by_itself(dom, never)
+    recovery.run_on(dom.connect(), never, None)
+    assert dom.autostart() == 0
+
+
+def test_a_running_guest_is_handed_over_with_autostart_off(move, dom, monkeypatch):
+    dom.setAutostart(1)
+    move.report = replace(move.report, active=True)
+    monkeypatch.setattr(reservations, "reserve", lambda *_about: None)
+    seen = []
+
+    def live():
+        seen.append(dom.autostart())
+        raise fault()
+
+    monkeypatch.setattr(move, "_live", live)
+    with pytest.raises(errors.MigrationFailed, match="QEMU has died"):
+        move.run()
+    assert (seen, dom.autostart()) == ([0], 1)

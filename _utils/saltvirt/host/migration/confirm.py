@@ -67,6 +67,24 @@ def autostart(conn: libvirt.virConnect, peer: libvirt.virConnect, report: GuestR
             there.setAutostart(int(report.autostart))
 
 
+def not_by_itself(dom: libvirt.virDomain, report: GuestReport) -> None:
+    """This host does not start the guest with itself while it is handed over: a host that lost its
+    power just then would start its old copy at boot. Who ends the migration sets it again, here or
+    there."""
+    if report.autostart:
+        with translated():
+            dom.setAutostart(0)
+
+
+def by_itself(conn: libvirt.virConnect, report: GuestReport) -> None:
+    """The guest stays here, and starts with the host as before."""
+    if report.autostart:
+        with translated():
+            here = find(conn, report.uuid)
+            if here is not None and here.isPersistent():
+                here.setAutostart(1)
+
+
 def checkpoints(peer: libvirt.virConnect, entry: JournalEntry) -> dict[str, str]:
     """Tells the target of the guest's checkpoints: libvirt brings their bitmaps, but not them. Of a
     guest that is not there, nothing.

@@ -98,6 +98,7 @@ class Migration:
                 prepare.variables(target, variables)
             watch.end_if_asked()
             self._write(phase=MOVING)
+            confirm.not_by_itself(self.dom, self.report)
             self._live()
         else:
             self._cold(target, held)

@@ -214,11 +214,12 @@ def not_run_there(conn: libvirt.virConnect, peer: libvirt.virConnect, entry: Jou
 
 
 def run_on(conn: libvirt.virConnect, report: GuestReport, step: str | None) -> None:
-    """Lets a guest that stays here run on, when ``policy=pause`` has paused it. step: how far that
-    had come.
+    """Lets a guest that stays here start with the host as before, and run on, when ``policy=pause``
+    has paused it. step: how far that had come.
 
     Raises MigrationFailed where it is paused and may be so by somebody else's will.
     """
+    confirm.by_itself(conn, report)
     if not step or report.state != outcome.RUNNING:
         return
     with translated():
