@@ -54,3 +54,20 @@ def test_a_long_copy_says_now_and_then_that_it_lives(journal, monkeypatch):
         clock.now = now
         watch(done, 10)
     assert len(beats) == 4
+
+
+def test_no_more_is_sent_in_a_second_than_the_host_may(journal, tmp_path, monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(progress, "time", clock)
+    watch = progress.Watch(journal, lambda _event: None, bytes_s=1000)
+    watch.begin()
+    for done in range(250, 3001, 250):
+        watch(done, 3000)
+        assert clock.now * 1000 == pytest.approx(done)
+    watch.begin()
+    asking = move_journal.Journal(tmp_path, "web1")
+    asking.ask_to_end()
+    before = clock.now
+    with pytest.raises(MigrationFailed, match="aborted"):
+        watch(10**9, 10**9)
+    assert clock.now - before <= progress.LOOK_S, "and virt.migrate_abort is heard meanwhile"

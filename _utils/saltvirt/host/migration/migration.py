@@ -89,7 +89,7 @@ class Migration:
         self._write(created=(self.reservation,))
         self.renewed = time.monotonic()
         reservations.reserve(self.peer, self.reservation, self.report, self.host, self.request)
-        watch = progress.Watch(self.journal, self.job.tell, self._beat)
+        watch = progress.Watch(self.journal, self.job.tell, self._beat, self._bytes_s())
         target = prepare.Target(self.peer, self._note, self.job.say, watch)
         prepare.disks(target, self.plans, active)
         if active:
@@ -107,6 +107,11 @@ class Migration:
             recovery.undefine(self.dom)
         confirm.autostart(self.conn, self.peer, self.report)
         return there
+
+    def _bytes_s(self) -> int | None:
+        """How much may be sent in a second, also by what is no copy of libvirt's."""
+        mib_s = self.job.options.max_bandwidth or self.job.configured.bandwidth
+        return mib_s * flags.MIB if mib_s else None
 
     def _cold(self, target: prepare.Target, held: contextlib.ExitStack) -> None:
         """Moves files. Until the guest is forgotten here, whoever starts it is kept out."""

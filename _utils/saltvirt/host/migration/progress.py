@@ -14,7 +14,8 @@ LOOK_S = 0.5
 
 class Watch:
     """journal: of the migration; tell: as of a api.MigrationJob. beat: called now and then, to say
-    that the migration lives.
+    that the migration lives. bytes_s: no more than so many are sent in a second; None: as many as
+    the network takes.
 
     Called with (bytes done, bytes in all) at each block. Raises MigrationFailed when it is to end.
     """
@@ -24,8 +25,10 @@ class Watch:
         journal: Journal,
         tell: Callable[[dict[str, Any]], None],
         beat: Callable[[], None] = lambda: None,
+        bytes_s: int | None = None,
     ):
         self.journal, self.tell, self.beat = journal, tell, beat
+        self.bytes_s = bytes_s
         self.began = self.looked = time.monotonic()
         self.before = 0
 
@@ -40,7 +43,17 @@ class Watch:
         if self.journal.is_to_end():
             raise errors.MigrationFailed("aborted by virt.migrate_abort")
 
+    def _keep_pace(self, done: int) -> None:
+        """Waits until so many bytes may have been sent."""
+        while self.bytes_s:
+            early_s = done / self.bytes_s - (time.monotonic() - self.began)
+            if early_s <= 0:
+                return
+            time.sleep(min(early_s, LOOK_S))
+            self.end_if_asked()
+
     def __call__(self, done: int, total: int) -> None:
+        self._keep_pace(done)
         now = time.monotonic()
         took_s = now - self.looked
         if took_s < LOOK_S:
