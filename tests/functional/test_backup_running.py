@@ -172,6 +172,18 @@ def test_of_disks_that_keep_no_bitmap_there_is_no_checkpoint(dom, qemu, monkeypa
     assert qemu.told[1] is None and served.checkpoint is None
 
 
+def test_a_disk_of_an_old_version_is_read_whole_and_keeps_no_other_from_recording(
+    dom, qemu, monkeypatch
+):
+    old = LookedDisk("vdb", 1, "file /y", "qcow2", old=True)
+    monkeypatch.setattr(sys.modules[__name__], "LOOK", GuestLook("u", True, (DISKS[0], old)))
+    first, second = begun(dom, qemu, PlannedDisk("vda"), PlannedDisk("vdb"))[0]
+    recorded = {one.name: one.checkpoint for one in qemu.told[1].disks}
+    assert recorded == {"vda": "bitmap", "vdb": "no"}
+    assert first.checkpoint and not second.checkpoint
+    assert "qemu-img amend -o compat=1.1" in second.reason
+
+
 @pytest.mark.parametrize(("frozen", "note"), [
     (0, "the guest agent has no file system to freeze"),
     (says(86), "the guest agent did not freeze: it is broken"),

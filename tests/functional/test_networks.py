@@ -1,9 +1,12 @@
 """Networks on libvirt's test driver; with bridges and DHCP: tests/integration."""
 
 import errno
+import os
 import socket
 import struct
 import subprocess
+import sys
+from xml.etree import ElementTree
 
 import pytest
 
@@ -273,6 +276,44 @@ def test_an_error_of_the_kernel_is_one_of_the_system():
         kernels.send(struct.pack("=IHHIIi", 36, 2, 0, 1, 0, -errno.EPERM) + b"\0" * 16)
         with pytest.raises(PermissionError):
             list(links._messages(ours))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="devices of a network namespace need root")
+def test_a_device_that_is_in_a_bridge_is_told_from_one_that_is_not():
+    """Open vSwitch has its taps in a device of its own: the kernel moves none of them."""
+    script = (
+        "ip link add name b0 type bridge; "
+        "ip link add name in0 master b0 type veth peer name out0; "
+        f"{sys.executable} -c 'from saltvirt.host.network import links; "
+        'print(sorted(links.plugged()), links.kinds()["b0"])\''
+    )
+    done = subprocess.run(
+        ["unshare", "--net", "bash", "-c", script],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.strip() == "['in0'] bridge", done.stderr
+
+
+def test_only_a_linux_bridge_gets_its_guests_back(conn, monkeypatch):
+    there = conn.networkLookupByName("default")
+    tap = ElementTree.fromstring("<interface><target dev='vnet0'/></interface>")
+    monkeypatch.setattr(network_state, "_interfaces", lambda *_: [("web1", tap), ("web2", tap)])
+    ran = []
+    monkeypatch.setattr(network_state.tools, "run", lambda argv, _what: ran.append(argv[-3:]))
+    bridge = there.bridgeName()
+    monkeypatch.setattr(network_state.networks, "start", lambda network: network.create())
+    for kind, plugged, again in (
+        ("bridge", set(), 2), ("bridge", {"vnet0"}, 0), ("openvswitch", set(), 0),
+    ):  # fmt: skip
+        monkeypatch.setattr(links, "kinds", lambda kind=kind: {bridge: kind, "vnet0": "tun"})
+        monkeypatch.setattr(links, "plugged", lambda plugged=plugged: plugged)
+        there.destroy()
+        network_state._start_again(conn, there)
+        assert ran == [["vnet0", "master", bridge]] * again
+        ran.clear()
 
 
 def test_the_addresses_of_this_host_are_those_that_others_reach(monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from xml.etree import ElementTree
 
+from saltvirt.backups import record
 from saltvirt.errors import BadAnswer
 from saltvirt.wire import Fact, seldom
 from saltvirt.xml.domain import Domain
@@ -13,7 +14,8 @@ from saltvirt.xml.domain import Domain
 @dataclass(frozen=True)
 class LookedDisk(Fact):
     """A disk that can be backed up; see `backups.chains.DiskSeen`. bitmaps: name to its state.
-    encrypted: by libvirt, which shows it in plain."""
+    encrypted: by libvirt, which shows it in plain. old: a qcow2 file of the version that can store
+    no bitmap."""
 
     target: str
     size_bytes: int
@@ -21,6 +23,12 @@ class LookedDisk(Fact):
     format: str
     bitmaps: dict[str, str] = field(default_factory=dict)
     encrypted: bool = seldom(False)
+    old: bool = seldom(False)
+
+    @property
+    def records(self) -> bool:
+        """Whether its file can store the bitmaps from which increments are taken."""
+        return self.format == record.QCOW2 and not self.old
 
 
 @dataclass(frozen=True)

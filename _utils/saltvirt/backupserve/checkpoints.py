@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection
 
 from saltvirt import errors
-from saltvirt.backups import chains, record
+from saltvirt.backups import chains
 from saltvirt.backups.answers import GuestLook
 from saltvirt.backupserve import look
 from saltvirt.host.connection import libvirt
@@ -26,7 +26,7 @@ def make(
     too: nobody could tell that what was written between the two is in a backup, and not there.
     """
     name, paths = chains.checkpoint(ident), {}
-    recorded = {one.target for one in seen.disks if one.format == record.QCOW2}
+    recorded = {one.target for one in seen.disks if one.records}
     for disk in Domain.fromstring(dom.XMLDesc(0)).disks:
         if disk.target in recorded:
             paths[str(disk.target)] = look.path(conn, disk)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from saltvirt import errors
-from saltvirt.backups import chains
+from saltvirt.backups import chains, record
 from saltvirt.backups.answers import GuestLook, LookedDisk
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
@@ -94,9 +94,11 @@ def _disk(conn: libvirt.virConnect, dom: libvirt.virDomain, disk: Disk) -> Looke
         ) from None
     # QEMU shows whole sectors
     size = -(-size // _SECTOR) * _SECTOR
+    format = disk.driver_type or "raw"
     return LookedDisk(
-        target, size, disk.source.place() or "", disk.driver_type or "raw",
+        target, size, disk.source.place() or "", format,
         encrypted=_is_encrypted(disk),
+        old=format == record.QCOW2 and bitmaps.is_old(path(conn, disk)),
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from saltvirt.xml.backup import Backup, BackupDisk, Checkpoint, CheckpointDisk
 from saltvirt.xml.domain import Domain
 
 _BITMAP = "changed"
+_OLD = "it is qcow2 of version 2: while the guest is off, qemu-img amend -o compat=1.1 its file"
 _QEMU_FOLDERS = "/var/lib/libvirt/qemu"
 # characters of a guest's name in that of its folder: libvirt, virDomainDefGetShortName
 _SHORT_NAME = 20
@@ -127,7 +128,7 @@ def _backup(
 
 def _checkpoint(look: GuestLook, request: ServeRequest) -> str | None:
     """Of all disks whose files keep a bitmap; None where none does."""
-    recording = {one.target for one in look.disks if one.format == record.QCOW2}
+    recording = {one.target for one in look.disks if one.records}
     if not recording:
         return None
     every = [*(one.target for one in look.disks), *look.skipped]
@@ -139,7 +140,6 @@ def _checkpoint(look: GuestLook, request: ServeRequest) -> str | None:
 
 def _served(look: GuestLook, request: ServeRequest, plan: PlannedDisk) -> ServedDisk:
     disk = next(one for one in look.disks if one.target == plan.target)
-    records = disk.format == record.QCOW2
     return ServedDisk(
         target=disk.target,
         size_bytes=disk.size_bytes,
@@ -147,8 +147,8 @@ def _served(look: GuestLook, request: ServeRequest, plan: PlannedDisk) -> Served
         export=disk.target,
         contexts=(f"qemu:dirty-bitmap:{_BITMAP}",) if plan.since else (),
         parent=plan.parent,
-        reason=plan.reason,
-        checkpoint=chains.checkpoint(request.ident) if records else None,
+        reason=_OLD if disk.old else plan.reason,
+        checkpoint=chains.checkpoint(request.ident) if disk.records else None,
     )
 
 

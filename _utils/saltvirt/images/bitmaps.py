@@ -9,6 +9,7 @@ from saltvirt.images import chain, confined
 
 _PATIENCE_S = 60
 QCOW2 = "qcow2"
+_OLD = b"QFI\xfb\0\0\0\x02"  # its sign, and its version
 
 
 def of(where: str) -> dict[str, list[str]]:
@@ -19,6 +20,16 @@ def of(where: str) -> dict[str, list[str]]:
     out = confined.run(argv, f"inspect {where}", reads=reads, limits=limits)
     data: dict[str, Any] = json.loads(out).get("format-specific", {}).get("data", {})
     return {one["name"]: one["flags"] for one in data.get("bitmaps", ())}
+
+
+def is_old(where: str) -> bool:
+    """Whether a qcow2 file is of version 2, which can store no bitmap. False where it cannot be
+    read: what takes a bitmap says why it does not."""
+    try:
+        with open(where, "rb") as file:
+            return file.read(len(_OLD)) == _OLD
+    except OSError:
+        return False
 
 
 def add(where: str, name: str) -> None:

@@ -198,6 +198,9 @@ def test_a_cdrom_must_be_on_the_target_too():
     there = facts.host(places={"/iso/d.iso": facts.place(True)})
     assert reasons(facts.guest(disks=[iso]), there) == []
     assert reasons(facts.guest(disks=[facts.disk(device="cdrom", source="", read_only=True)])) == []
+    seed = facts.disk(device="cdrom", source="/srv/i/_seed/web1.iso", read_only=True)
+    [why] = reasons(facts.guest(disks=[seed]))
+    assert "put it there" not in why and "salt-run virt.seed_eject web1 ejects" in why
     served = facts.volume("rbd", device="cdrom", read_only=True)
     assert "cdrom vda is data/web1_vda" in reasons(facts.guest(disks=[served]))[0]
 

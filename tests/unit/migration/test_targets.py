@@ -107,7 +107,7 @@ FITS = {"bridges": ["br7"], "networks": ["lan"], "labels": {"rack": "a"},
     ("lacks", "words"),
     [
         ({"bridges": []}, "has no bridge br7"),
-        ({"networks": []}, "has no libvirt network lan"),
+        ({"networks": []}, "has no active libvirt network lan"),
         ({"labels": {}}, "has no label rack"),
         ({"pools": {}}, "has no storage pool ssd"),
         ({"pools": {"ssd": {"free_bytes": 5 * GIB}}}, "10 GiB wanted of pool ssd, 5 GiB free"),

@@ -74,7 +74,8 @@ def test_the_guests_that_the_hosts_libvirt_runs(types, wanted, words):
 def test_all_that_is_missing_is_named():
     many = frozenset({"b", "a"})
     assert fell("bridges", request=replace(ASK, bridges=many)) == "has no bridge a, b"
-    assert fell("networks", request=replace(ASK, networks=many)) == "has no libvirt network a, b"
+    networks = replace(ASK, networks=many)
+    assert fell("networks", request=networks) == "has no active libvirt network a, b"
     pools = replace(ASK, pools={"b": 1}, disks=(Disk(1, pool="a"), Disk(1, "/x")))
     assert fell("pools", request=pools) == "has no storage pool a, b"
     labels = replace(ASK, labels={"rack": "a"})

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 
 _GETLINK, _REQUEST, _DUMP, _DONE, _ERROR = 18, 0x001, 0x300, 3, 2
-_IFNAME, _LINKINFO, _INFO_KIND = 3, 18, 1
+_IFNAME, _MASTER, _LINKINFO, _INFO_KIND = 3, 10, 18, 1
 _HEADER, _IFINFO = 16, 16
 BRIDGES = ("bridge", "openvswitch")
 
@@ -53,13 +53,24 @@ def _messages(netlink: socket.socket) -> Iterator[bytes]:
             at += (length + 3) & ~3
 
 
-def kinds() -> dict[str, str]:
-    """{name: kind} of all devices, e.g. ``{"br0": "bridge", "eth0": "", "tap3": "tun"}``."""
+def _devices() -> list[bytes]:
+    """What the kernel tells of each device."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
         body = struct.pack("=BxHiII", socket.AF_UNSPEC, 0, 0, 0, 0)
         header = struct.pack("=IHHII", _HEADER + len(body), _GETLINK, _REQUEST | _DUMP, 1, 0)
         netlink.send(header + body)
-        return dict(_link(message) for message in _messages(netlink))
+        return list(_messages(netlink))
+
+
+def kinds() -> dict[str, str]:
+    """{name: kind} of all devices, e.g. ``{"br0": "bridge", "eth0": "", "tap3": "tun"}``."""
+    return dict(map(_link, _devices()))
+
+
+def plugged() -> set[str]:
+    """Names of the devices that are in a bridge, of whatever kind."""
+    masters = ((_link(one)[0], dict(_attributes(one[_IFINFO:]))) for one in _devices())
+    return {name for name, found in masters if any(found.get(_MASTER, b""))}
 
 
 def bridges() -> list[str]:

@@ -88,6 +88,8 @@ def _start_again(conn: libvirt.virConnect, network: libvirt.virNetwork) -> None:
         bridge = network.bridgeName()
     except libvirt.libvirtError:  # this mode has none
         return
+    if links.kinds().get(bridge) != "bridge":  # Open vSwitch keeps its ports itself
+        return
     for tap in _taps(conn, network):
         tools.run(["ip", "link", "set", "dev", tap, "master", bridge], f"connect {tap} again")
 
@@ -109,11 +111,11 @@ def _interfaces(
 
 def _taps(conn: libvirt.virConnect, network: libvirt.virNetwork) -> Iterator[str]:
     """The guests' devices of this host that belong into the network's bridge and are in none."""
-    there = links.kinds()
+    there, plugged = links.kinds(), links.plugged()
     for _, node in _interfaces(conn, network):
         target = node.find("target")
         tap = target.get("dev") if target is not None else None
-        if tap and there.get(tap) == "tun":
+        if tap and there.get(tap) == "tun" and tap not in plugged:
             yield tap
 
 

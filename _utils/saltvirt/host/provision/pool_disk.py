@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypedDict, cast
 from xml.etree import ElementTree
 
 from saltvirt import errors
+from saltvirt.design.volume import compat
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.provision import existing_disk, undo_disks
@@ -128,11 +129,13 @@ def place_of(conn: libvirt.virConnect, path: str) -> tuple[str, str] | tuple[Non
 
 def _xml(work: Work, kind: str | None) -> str:
     whole = work.spec.sparse_volume is False or kind in _BLOCK
+    format = (work.format or "raw") if kind in _FILES else None
     wanted = Volume(
         name=work.volume,
         capacity_bytes=work.size_bytes,
         allocation_bytes=work.size_bytes if whole else 0,
-        format=(work.format or "raw") if kind in _FILES else None,
+        format=format,
+        compat=compat(format),
     )
     if work.spec.backing_store_path:
         wanted.backing_path = work.spec.backing_store_path

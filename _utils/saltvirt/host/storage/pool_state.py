@@ -23,6 +23,13 @@ _BUILT = ("dir", "fs", "netfs", "logical", "disk", "vstorage")
 _DELETED = ("dir", "fs", "netfs", "logical", "vstorage")
 # their volumes are made and deleted elsewhere
 _FOREIGN = ("iscsi", "iscsi-direct", "mpath", "scsi")
+# folders of the system, with all below them; and those in which there are others' folders
+_SYSTEM = (
+    *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/root", "/run", "/sbin"),
+    *("/sys", "/usr", "/var/lib/salt-virt", "/var/lib/libvirt/qemu", "/var/lib/libvirt/swtpm"),
+    *("/var/log", "/var/cache/salt"),
+)
+_TOPS = ("/home", "/media", "/mnt", "/opt", "/srv", "/tmp", "/var", "/var/lib", "/var/lib/libvirt")
 _AUTH = ("source/auth_uuid", "source/auth_usage")
 
 
@@ -281,7 +288,37 @@ def _to_delete(
             "not known; virt.pool_running starts it"
         )
     pools.refresh(pool)
+    if kind in usage.FILES:
+        _refuse_folders(pool)
     return pools.volume_names(pool)
+
+
+def _refuse_folders(pool: libvirt.virStoragePool) -> None:
+    """Raises InvalidInput for a folder of the system, all of whose files libvirt shows as volumes,
+    and for folders among the volumes that are not empty: libvirt deletes none of them, and would
+    say so when others are deleted already."""
+    conn, target = pool.connect(), pools.read(pool).path
+    where = f"storage pool {pool.name()} on {conn.getHostname()} is not purged"
+    if not target or not connection.is_local(conn):
+        return
+    if _of_system(identity.real(target)):
+        raise errors.InvalidInput(f"{where}: {target} is a folder of the system")
+    full = []
+    for volume in pool.listAllVolumes():
+        path = volume.path()
+        if volume.info()[0] == libvirt.VIR_STORAGE_VOL_DIR and os.listdir(path):
+            full.append(path)
+    if full:
+        raise errors.InvalidInput(
+            f"{where}: libvirt deletes no folder that is not empty: {', '.join(sorted(full))}; "
+            "move them elsewhere, or delete what is in them"
+        )
+
+
+def _of_system(path: str) -> bool:
+    """Whether a folder has files of the system, or of libvirt itself."""
+    below = any(path == one or path.startswith(f"{one}/") for one in _SYSTEM)
+    return below or path in _TOPS or path == "/"
 
 
 def _delete(

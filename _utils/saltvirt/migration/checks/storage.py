@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # cache modes that are safe to leave in the middle when two hosts share a file
 COHERENT = ("none", "directsync")
+# where the volumes for cloud-init are, in the folder of images
+SEED_FOLDER = "_seed"
 SLACK_BYTES = 64 * 1024 * 1024
 
 
@@ -28,7 +30,7 @@ def reasons(guest: GuestReport, host: TargetReport, request: CheckedMigration) -
             yield from _shared(guest, disk, request)
             yield from _bases(disk, host)
         elif plan.how == storage.KEEP:
-            yield from _kept(disk, host)
+            yield from _kept(guest, disk, host)
         else:
             yield from _copied(guest, disk, plan, host, request)
     yield from _variables(guest, host)
@@ -55,11 +57,16 @@ def _cached(disk: DiskReport) -> bool:
     return disk.is_local and disk.cache not in COHERENT
 
 
-def _kept(disk: DiskReport, host: TargetReport) -> Iterator[str]:
+def _kept(guest: GuestReport, disk: DiskReport, host: TargetReport) -> Iterator[str]:
     name = disk.key
     seen = host.place(name)
     local = disk.is_local or disk.pool
-    if name and local and not seen.exists:
+    if name and name.endswith(f"/{SEED_FOLDER}/{guest.name}.iso") and not seen.exists:
+        yield (
+            f"{disk.device} {disk.target} has {name}, the volume that seeds the guest and has a "
+            f"private key: salt-run virt.seed_eject {guest.name} ejects and deletes it"
+        )
+    elif name and local and not seen.exists:
         yield (
             f"{disk.device} {disk.target} is {name}, which "
             f"{host.hostname} does not have: put it there, or eject it"

@@ -1,4 +1,4 @@
-"""Every libvirt network that the guest uses must be there."""
+"""Every libvirt network that the guest uses must be there and active."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 
 def reason(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> str | None:
     missing = sorted(request.networks - host.networks)
-    return f"has no libvirt network {', '.join(missing)}" if missing else None
+    return f"has no active libvirt network {', '.join(missing)}" if missing else None
