@@ -10,7 +10,7 @@ libvirt = pytest.importorskip("libvirt")
 from saltvirt import errors
 from saltvirt.backups import chains, record
 from saltvirt.backups.answers import GuestLook, LookedDisk, PlannedDisk
-from saltvirt.backupserve import running
+from saltvirt.backupserve import definition, running
 from saltvirt.backupserve.request import Begun
 from saltvirt.xml.backup import Backup, Checkpoint
 
@@ -311,3 +311,18 @@ def test_what_was_left_in_its_folder_is_gone(tmp_path):
         running.make_scratch(str(path))
         assert list(path.iterdir()) == [] and path.stat().st_mode & 0o777 == 0o711
         (path / "vda.qcow2").write_text("old")
+
+
+def test_what_of_the_firmware_and_the_tpm_is_in_no_backup_is_named():
+    xml = (
+        "<domain><os><loader type='pflash'>/x</loader><nvram>/n</nvram></os><devices>"
+        "<tpm><backend type='emulator'/></tpm><disk type='file' device='disk'>"
+        "<source file='/y'/><target dev='vdb'/></disk></devices></domain>"
+    )
+    live = "<domain><devices/></domain>"
+    dom = SimpleNamespace(XMLDesc=lambda flags: xml if flags else live)
+    assert definition.beside(dom) == {
+        "firmware variables": definition.VARIABLES,
+        "TPM": definition.TPM,
+        "vdb": "the running guest does not have it before its next start",
+    }

@@ -7,8 +7,10 @@ from saltvirt.host.connection import libvirt
 from saltvirt.xml.disk import Disk
 from saltvirt.xml.domain import Domain
 
-VARIABLES = "they are no disk that libvirt can back up: a restored guest begins with new ones"
-TPM = "its state has secrets, which must not pass the master: a restored guest has an empty one"
+VARIABLES = (
+    "libvirt reads no pflash at a moment as it does disks: a restored guest begins with new ones"
+)
+TPM = "its state has private keys, which leave their host in no backup: a restored one is empty"
 # children of a disk that only a running guest has
 _LIVE = ("alias", "address", "mirror", "backingStore", "privateData")
 
