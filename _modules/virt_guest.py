@@ -324,10 +324,10 @@ def clone(vm_, name, seed=None, start=False, test=False, **kwargs):
     Copy a stopped guest under a new name, with disks, addresses and identity of its own.
 
     The disks that it writes to are copied, sparse or by reflink; media, shared and read-only
-    disks are used by both. MAC addresses, UUID and NVRAM are new. The host admits the copy
-    as it admits a new guest. When the copy is seeded, network configuration that is bound to MAC
-    addresses of the original is bound to those of the copy, and an interface to which Salt Virt
-    or cloud-init gave a fixed address asks DHCP.
+    disks are used by both. MAC addresses and UUID are new; the variables of UEFI are copied.
+    The host admits the copy as it admits a new guest. When the copy is seeded, network
+    configuration that is bound to MAC addresses of the original is bound to those of the copy,
+    and an interface to which Salt Virt or cloud-init gave a fixed address asks DHCP.
 
     :param vm_: name of the domain to copy; it must be shut off
     :param name: of the copy: also its minion id and host name

@@ -140,6 +140,22 @@ def test_a_clone_does_not_write_to_the_originals_variables(original, nvram):
     assert "<nvram template='/t'/>" in made
 
 
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_clone_gets_a_copy_of_the_originals_variables(original, tmp_path, taken):
+    """By an entry in them a system boots whose installer has left no other way."""
+    old, new = tmp_path / "web1_VARS.fd", tmp_path / "web2_VARS.fd"
+    old.write_bytes(b"entries")
+    dom = original.conn.lookupByName("web1")
+    os_ = "<loader readonly='yes' type='pflash'>/x</loader>" + VARIABLES[0].format(old)
+    original.conn.defineXML(dom.XMLDesc().replace("<boot dev", f"{os_}<boot dev", 1))
+    if taken:
+        new.write_bytes(b"another's")
+    made = original.modules["virt.clone"]("web1", "web2")
+    assert new.read_bytes() == (b"another's" if taken else b"entries")
+    assert ("new firmware variables" in str(made.get("warnings"))) is taken
+    assert old.read_bytes() == b"entries"
+
+
 def test_an_overlay_of_an_image_in_another_folder_is_copied_whole(host, image):  # noqa: F811
     host.init("web1", image=image, enable_qcow=True)
     base = header.read(str(host.images / "web1_system.qcow2"), "qcow2").backing

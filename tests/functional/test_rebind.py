@@ -237,6 +237,17 @@ def test_a_copy_with_more_than_anybody_writes_is_refused_as_it_is(tmp_path, pair
     assert (root / "etc/salt/minion_id").read_text() == "baked"
 
 
+@pytest.mark.parametrize(("mode", "labelled"), [("enforcing", True), ("disabled", False)])
+def test_that_the_next_boot_labels_all_files_is_told(tmp_path, pair, mode, labelled):
+    """It takes longer than anybody waits for a guest who does not know of it."""
+    root = system(tmp_path / "root")
+    (root / "etc/selinux").mkdir()
+    (root / "etc/selinux/config").write_text(f"SELINUX={mode}\n")
+    heard, _ = copied(root, pair)
+    assert (root / ".autorelabel").exists() is labelled
+    assert any("restarts it once" in words for words in heard) is labelled
+
+
 def test_a_guest_that_is_no_copy_is_left_alone(tmp_path, pair):
     root = addressed(tmp_path, pair, NETWORKD)
     before = (root / "etc" / OURS).read_text()

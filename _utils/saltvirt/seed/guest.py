@@ -187,6 +187,10 @@ def seed(tree: System, data: SeedData) -> None:
         script = _install(draft, data)
     if re.search(rb"(?m)^SELINUX=(enforcing|permissive)", _text(draft, "/etc/selinux/config")):
         draft.write("/.autorelabel", b"", 0o644)  # what we wrote has no labels
+        notes.append(
+            "SELinux: the next boot labels all files of the system and restarts it once, which "
+            "takes minutes, with many files longer"
+        )
     if script:
         tree.prove_scripts()
     draft.commit()

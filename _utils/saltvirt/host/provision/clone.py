@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
 
 from saltvirt import errors, names
 from saltvirt.design import identity
 from saltvirt.design.domain import RECORD_VERSION
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import creation, lookup, metadata
-from saltvirt.host.provision import admission, disks, macs, pool_disk, seed_drive
+from saltvirt.host.provision import admission, disks, macs, pool_disk, seed_drive, undo_disks
 from saltvirt.host.provision.guest_builder import GuestBuilder, interfaces_of_copy
 from saltvirt.host.storage import files, unchanged_disks
 from saltvirt.images import inspect
@@ -107,8 +109,28 @@ class Clone(GuestBuilder):
         with unchanged_disks.Unchanged(self.original.name(), sources) as unchanged:
             self.is_off()
             super().make_disks()
+            self.copy_variables()
             self.is_off()
             unchanged.check()
+
+    def copy_variables(self) -> None:
+        """Copies the variables of the firmware: by a boot entry in them, and by nothing else, some
+        systems are found."""
+        old = files.variables_of(self.model.need())
+        if not old or not files.is_regular(old):
+            return
+        new = files.variables_of(ElementTree.fromstring(self.dom.XMLDesc(0)))
+        folder, name = os.path.split(old)
+        own = f"{self.original.name()}_VARS."
+        if new is None and name.startswith(own):  # libvirt chooses it at the first start
+            new = os.path.join(folder, f"{self.guest.name}_VARS.{name[len(own) :]}")
+        if not new or os.path.lexists(new):
+            self.tools.warn(f"{self.guest.name} has new firmware variables, without boot entries")
+            return
+        with open(old, "rb") as source, open(new, "xb") as target:
+            self.undo.push(f"remove {new}", undo_disks.remove_file, new)
+            os.fchmod(target.fileno(), 0o600)
+            shutil.copyfileobj(source, target)
 
     def plan(self, disk: Disk) -> disks.Work:
         """The Work that copies one disk."""
