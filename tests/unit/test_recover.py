@@ -269,8 +269,9 @@ class Mixed(Targets):
                 yield from_return(host, {"return": f"'{fun}' is not available.", "retcode": 1})
 
 
-def test_hosts_are_asked_by_the_names_that_their_version_has():
+def test_hosts_are_asked_by_the_names_that_their_version_has(tmp_path):
     cloud = Mixed(hv0=DONE, hv1={"deleted": ["/c"], "kept": {}})
+    cloud.opts = {**cloud.opts, "cachedir": str(tmp_path)}
     seen = migrate.locations(cloud)
     assert (seen.guests["web1"], seen.unreachable) == ({"hv0": "running", "hv1": "running"}, {})
     assert seen.target_leftovers == {"web1": ["hv0", "hv1"]}
