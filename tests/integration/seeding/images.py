@@ -8,19 +8,22 @@ from tests.lab.build import guest
 from tests.lab.sh import run
 
 CLOUD_CONFIG = """\
-datasource_list: [NoCloud, None]
 cloud_init_modules: [bootcmd, write-files, set_hostname, update_hostname, ssh]
 cloud_config_modules: [runcmd]
 cloud_final_modules: [salt-minion, scripts-user, final-message]
 growpart: {mode: "off"}
 resize_rootfs: false
 """
-# the lab's guest loads no drivers but those of its root disk and network, to boot sooner
-WAIT = """\
-[Service]
-ExecStartPre=-udevadm trigger --action=add
-ExecStartPre=/bin/sh -c 'for n in $(seq 60); do blkid -L cidata && exit; sleep 1; done; true'
-"""
+# who configures the network of an image: its packages. cloud-init as Debian has it chooses netplan,
+# ifupdown and systemd-networkd, in this order; NetworkManager has to be named, as EL does
+SYSTEMS = {
+    "cloud": (),
+    "netplan": ("netplan.io",),
+    "ifupdown": ("ifupdown", "isc-dhcp-client"),
+    "network-manager": ("network-manager",),
+}
+RENDERERS = "system_info: {network: {renderers: [network-manager]}}\n"
+OTHERS = ("ifupdown", "network-manager")  # where systemd-networkd is off
 WANTS = "etc/systemd/system/multi-user.target.wants/salt-minion.service"
 
 
@@ -50,20 +53,33 @@ def _salt_links(tree):
         (tree / "usr/bin" / name).symlink_to(f"/opt/salt/bin/{name}")
 
 
-def _cloud(folder, found):
-    """As distributions make them: cloud-init and no configuration at all, but with a minion
-    that is not enabled, for the lab has no way out to a package of it."""
+def _debians_initrd(tree):
+    """In place of the lab's, which loads no driver of the drive: cloud-init decides at the very
+    begin of a boot, by the volumes that it sees then, whether it runs."""
+    version = next((tree / "lib/modules").iterdir()).name
+    run(["chroot", tree, "update-initramfs", "-c", "-k", version])
+    loader = tree / "boot/extlinux/extlinux.conf"
+    loader.write_text(loader.read_text().replace("initrd.lab", f"initrd.img-{version}"))
+
+
+def _cloud(folder, found, system):
+    """As distributions make them: cloud-init, which chooses its datasource as Debian has it do, and
+    no configuration at all, but with a minion that is not enabled, for the lab has no way out to a
+    package of it. system: see SYSTEMS."""
     tree = _tree(folder, [found.salt / "layer", found.guest_os])
     _salt_links(tree)
     resolv = (tree / "etc/resolv.conf").read_text()
     shutil.copy("/etc/resolv.conf", tree / "etc/resolv.conf")
-    install = "apt-get -q update && apt-get -qy install --no-install-recommends cloud-init"
-    run(["chroot", tree, "sh", "-c", install])
+    packages = " ".join(("cloud-init", "initramfs-tools", *SYSTEMS[system]))
+    install = f"apt-get -q update && apt-get -qy install --no-install-recommends {packages}"
+    run(["chroot", tree, "sh", "-c", f"export DEBIAN_FRONTEND=noninteractive; {install}"])
+    _debians_initrd(tree)
     (tree / "etc/resolv.conf").write_text(resolv)
-    (tree / "etc/cloud/cloud.cfg.d/90_lab.cfg").write_text(CLOUD_CONFIG)
-    wait = tree / "etc/systemd/system/cloud-init-local.service.d/wait.conf"
-    wait.parent.mkdir(parents=True)
-    wait.write_text(WAIT)
+    (tree / "etc/cloud/cloud.cfg.d/90_lab.cfg").write_text(
+        CLOUD_CONFIG + RENDERERS * (system == "network-manager")
+    )
+    if system in OTHERS:
+        run(["chroot", tree, "systemctl", "-q", "disable", "systemd-networkd.service"])
     (tree / WANTS).unlink()
     (tree / "etc/systemd/network/10-dhcp.network").unlink()
     for name in ("var/cache/apt", "var/lib/apt/lists"):
@@ -87,8 +103,12 @@ class _Found:
 
 
 def image(kind, recipe):
-    """The path of an image: ``cloud`` or ``bare``; built once."""
+    """The path of an image: ``bare``, or one of SYSTEMS with cloud-init; built once."""
     key = cache.key(Path(__file__), *sorted(layers.keys(recipe).values()))
-    build = {"cloud": _cloud, "bare": _bare}[kind]
-    folder = cache.built(f"test-{kind}-{key}", lambda part: build(part, _Found(recipe)))
-    return folder / "image.qcow2"
+
+    def build(part):
+        if kind == "bare":
+            return _bare(part, _Found(recipe))
+        return _cloud(part, _Found(recipe), kind)
+
+    return cache.built(f"test-{kind}-{key}", build) / "image.qcow2"
