@@ -39,6 +39,7 @@ def serve(opts: held.Opts, bus: Bus, stop: threading.Event, ask: Ask | None = No
     found = config.of_master(opts)
     misplaced = files.settle(opts)
     with files.locked(seen.lock(opts), "the engine virt_ha"):
+        seen.path(opts).unlink(missing_ok=True)  # an engine before this one wrote it
         own = credentials.ensure(opts, found.name)
         known = told_before(last(opts))
         rooms = Rooms(ask or _asking(opts), found.members, boot_time, again(opts), known)

@@ -693,6 +693,25 @@ def test_a_host_that_is_silent_keeps_what_it_told():
     assert found.answered_s == {"hv1": 5.0, "hv2": 6.0}
 
 
+def test_an_engine_that_begins_shows_nothing_of_the_one_before_it(tmp_path, monkeypatch):
+    """virt.ha_setup was refused right after salt-master was restarted, as it asks for: the file of
+    the engine before still told its settings."""
+    members = {"hv1": {"address": "10.0.0.1"}}
+    opts = {"id": "salt", "cachedir": str(tmp_path), "virt": {"ha": {"members": members}}}
+    files.show(seen.path(opts), seen.EngineSeen(1.0, "salt", settings="of before"))
+    begun = []
+
+    def ensure(opts, _name):
+        begun.append(seen.look(opts))
+        raise errors.OperationFailed("as far as this test goes")
+
+    monkeypatch.setattr(serve.credentials, "ensure", ensure)
+    with pytest.raises(errors.OperationFailed, match="as far as"):
+        serve.serve(opts, lambda *_: None, threading.Event())
+    [found] = begun
+    assert (found.why, found.seen.settings) == ("the engine virt_ha has begun right now", "")
+
+
 def test_an_engine_that_begins_while_no_minion_answers_knows_what_was_told(tmp_path, caplog):
     """No guest was placed until minions answered, with the proof there and agents heard."""
     path = tmp_path / "rooms.json"
