@@ -65,7 +65,7 @@ def test_networkd_keeps_the_name_by_which_the_dhcp_server_knows_the_host(tmp_pat
 def test_ifupdown_the_stanza_becomes_the_bridges():
     plan = ifupdown.plan("br0", "eth0", "/etc/network/interfaces", INTERFACES)
     text = plan.files["/etc/network/interfaces"]
-    assert "allow-hotplug br0\niface br0 inet static\n    pre-up ip link show br0" in text
+    assert "auto br0\niface br0 inet static\n    pre-up ip link show br0" in text
     assert "    address 10.0.0.5/24\n    gateway 10.0.0.1\n" in text
     assert text.endswith("\niface eth0 inet manual\n")
     assert "iface lo inet loopback" in text
@@ -83,6 +83,29 @@ def test_ifupdown_the_stanza_becomes_the_bridges():
 def test_ifupdown_what_is_not_plain_is_left_to_a_person(text):
     with pytest.raises(Unsupported, match="by hand"):
         ifupdown.plan("br0", "eth0", "/etc/network/interfaces", text)
+
+
+@pytest.mark.parametrize(
+    ("line", "lines"),
+    [
+        ("allow-hotplug eth0", ["auto br0"]),
+        ("allow-hotplug eth1 eth0 eth0.5", ["auto br0", "allow-hotplug eth1 eth0.5"]),
+        ("auto lo eth0", ["auto lo br0"]),
+        ("allow-auto\teth0", ["allow-auto\tbr0"]),
+        ("allow-hotplug eth1", ["allow-hotplug eth1"]),
+    ],
+)
+def test_ifupdown_the_bridge_comes_up_at_the_start_of_the_host(line, lines):
+    """udev reports no bridge that allow-hotplug could bring up."""
+    text = INTERFACES.replace("allow-hotplug eth0", line)
+    found = ifupdown.plan("br0", "eth0", "/i", text).files["/i"].splitlines()
+    first = found.index("iface lo inet loopback") + 2
+    assert found[first : found.index("iface br0 inet static")] == lines
+
+
+def test_ifupdown_options_may_be_set_off_by_tabs():
+    text = INTERFACES.replace("address 10", "address\t10")
+    assert "address\t10.0.0.5/24" in ifupdown.plan("br0", "eth0", "/i", text).files["/i"]
 
 
 DUAL = """\

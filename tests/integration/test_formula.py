@@ -88,6 +88,8 @@ def test_a_minion_that_dies_meanwhile_is_put_back_by_the_timer(cloud):
     cloud.wait(lambda: addresses(cloud, "hv2", "eth0") == ["10.77.0.12"], "eth0 as it was")
     over = "systemctl is-active salt-virt-network-back.service | grep -qx inactive"
     cloud.wait(lambda: not cloud.exec("hv2", over, check=False).returncode, "its end")
+    unit = "systemctl is-enabled salt-virt-network-unconfirmed.service"
+    assert "enabled" not in cloud.exec("hv2", unit, check=False).stdout.split()
     cloud.wait(lambda: reachable(cloud, "hv2"), "hv2 answers")
 
 

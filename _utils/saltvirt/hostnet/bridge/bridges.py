@@ -400,8 +400,10 @@ def _refuse_armed() -> None:
 
 def _arm(bridge: str, script: str, timeout_s: float) -> None:
     """Arm the timer that runs a script once a change has had its time, and the unit that runs it
-    at the next start of the host."""
-    call = ("sh", str(KEPT / bridge / script))
+    at the next start of the host, but for a script that the timer ran to its end: by then the
+    operator may have given the host another network."""
+    unarm = f"systemctl disable {BOOT_UNIT}.service; rm -f {shlex.quote(str(_boot_file()))}"
+    call = ("sh", "-c", f"sh {KEPT / bridge / script}; {unarm}")
     # without the accuracy systemd may be up to a minute late
     when = (f"--on-active={FOLLOW_S + timeout_s + 30}", "--timer-property=AccuracySec=1s")
     argv = ("systemd-run", f"--unit={UNIT}", *when, "--collect", *call)

@@ -97,10 +97,7 @@ def plan(bridge: str, interface: str, path: str, text: str) -> BridgePlan:
     """
     _check(interface, path, text)
     name = rf"(?<![\w.:-]){re.escape(interface)}(?![\w.:-])"
-    changed = _moved(bridge, interface, text, name)
-    changed = re.sub(
-        rf"^((?:auto|allow-hotplug)[ \t].*?){name}", rf"\1{bridge}", changed, flags=re.MULTILINE
-    )
+    changed = _started(bridge, name, _moved(bridge, interface, text, name))
     changed = changed.rstrip("\n") + f"\n\niface {interface} inet manual\n"
     vlans = _vlans(interface, text)
     up = tuple(("ifup", vlan) for vlan in vlans)
@@ -144,8 +141,25 @@ def _bodies(interface: str, text: str) -> list[tuple[str, str]]:
 def _options(body: str) -> list[tuple[str, str]]:
     """(option, value) of the lines of a stanza."""
     lines = (line.strip() for line in body.splitlines())
-    words = (line.partition(" ") for line in lines if line and not line.startswith("#"))
-    return [(option, value.strip()) for option, _space, value in words]
+    words = (line.split(None, 1) for line in lines if line and not line.startswith("#"))
+    return [(option, "".join(value)) for option, *value in words]
+
+
+def _started(bridge: str, name: str, text: str) -> str:
+    """The text with the bridge brought up at the start of the host if the interface was.
+
+    ``allow-hotplug`` would never bring up the bridge: udev reports no bridge before it exists.
+    """
+
+    def line(match: re.Match[str]) -> str:
+        others = re.sub(name, "", match[2]).split()
+        own = "auto" if match[1] == "allow-hotplug" else match[1]
+        if own != match[1] and others:
+            return f"{own} {bridge}\n{match[1]} {' '.join(others)}"
+        return f"{own}{re.sub(name, bridge, match[2])}"
+
+    heads = rf"^(auto|allow-auto|allow-hotplug)([ \t].*?{name}.*)$"
+    return re.sub(heads, line, text, flags=re.MULTILINE)
 
 
 def _moved(bridge: str, interface: str, text: str, name: str) -> str:
