@@ -64,7 +64,7 @@ class Host:
         folder.mkdir(exist_ok=True)
         (folder / "systemctl").write_text(f"#!/bin/sh\necho $* >>{folder}/called\n")
         (folder / "systemctl").chmod(0o755)
-        self.run(("env", f"PATH={folder}:{os.environ['PATH']}", *armed[-3:]))
+        self.run(("env", f"PATH={folder}:{os.environ['PATH']}", *armed[-2:]))
         return (folder / "called").read_text()
 
     def ip(self, *argv):
@@ -83,7 +83,8 @@ class Host:
 
     def armed(self):
         """Which way back was armed, and whether it was disarmed after."""
-        ways = [re.search(r"/(\w+);", a[-1])[1] for a in self.called if a[0] == "systemd-run"]
+        armed = [argv[-1] for argv in self.called if argv[0] == "systemd-run"]
+        ways = [re.fullmatch(r"[\w./-]+/(\w+)-by-timer", path)[1] for path in armed]
         stopped = [argv for argv in self.called if argv[:2] == ("systemctl", "stop")]
         enabled = [argv[1] for argv in self.called if argv[1:2] in (("enable",), ("disable",))]
         assert enabled == ["enable", "disable"] * bool(stopped) or not stopped

@@ -72,6 +72,8 @@ WantedBy=multi-user.target
 """
 # the file that a script leaves at its end
 END = "ended"
+# the end of the name of a script that the timer runs
+BY_TIMER = "-by-timer"
 # how long a script may take when it is called, and when systemd runs it
 FOLLOW_S, RESTORE_S = program.TIMEOUT_S, 300
 # netplan writes files for the two that follow it
@@ -402,12 +404,16 @@ def _arm(bridge: str, script: str, timeout_s: float) -> None:
     """Arm the timer that runs a script once a change has had its time, and the unit that runs it
     at the next start of the host, but for a script that the timer ran to its end: by then the
     operator may have given the host another network."""
-    unarm = f"systemctl disable {BOOT_UNIT}.service; rm -f {shlex.quote(str(_boot_file()))}"
-    call = ("sh", "-c", f"sh {KEPT / bridge / script}; {unarm}")
+    boot = shlex.quote(str(_boot_file()))
+    unarm = [f"systemctl disable {BOOT_UNIT}.service", f"rm -f {boot}"]
+    # a file, for systemd-run escapes ";" and "$" of an argument in a way that systemd does not read
+    by_timer = KEPT / bridge / f"{script}{BY_TIMER}"
+    call = ("sh", str(by_timer))
     # without the accuracy systemd may be up to a minute late
     when = (f"--on-active={FOLLOW_S + timeout_s + 30}", "--timer-property=AccuracySec=1s")
     argv = ("systemd-run", f"--unit={UNIT}", *when, "--collect", *call)
     try:
+        _script(by_timer, [f"sh {KEPT / bridge / script}", *unarm])
         program.run(argv, must=True)
         text = BOOT_TEXT.format(kept=KEPT / bridge, script=script, unit=BOOT_UNIT)
         _boot_file().write_text(text, encoding="utf-8")
