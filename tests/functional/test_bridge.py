@@ -246,27 +246,40 @@ def test_netplan_that_does_not_know_the_interface_leaves_it_to_the_next(tmp_path
     assert netplan.find("br0", "eth9", elsewhere) is None
 
 
+# nmcli 1.42 of a profile that has no 802-1x settings
+PROFILE = """\
+connection.type:802-3-ethernet
+802-3-ethernet.mtu:9000
+ipv4.method:manual
+ipv4.addresses:10.0.0.5/24
+ipv4.gateway:10.0.0.1
+ipv4.dns:
+ipv4.route-metric:-1
+ipv6.method:auto
+ipv6.addresses:fd00::5/64
+connection.zone:
+ipv4.never-default:yes
+"""
+
+
 def test_networkmanager_the_profiles_settings_move(tmp_path):
-    names = (*networkmanager.KIND, *networkmanager.OF_THE_PORT, *networkmanager.MOVED)
-    values = dict.fromkeys(names, "")
-    values |= {"connection.type": "802-3-ethernet", "802-3-ethernet.mtu": "9000",
-               "ipv4.never-default": "yes", "ipv4.method": "manual",
-               "ipv4.addresses": "10.0.0.5/24", "ipv4.gateway": "10.0.0.1",
-               "ipv6.method": "auto", "ipv4.route-metric": "-1"}  # fmt: skip
     told = {"ip -j": '[{"address": "02:00:00:00:00:01"}]'}
 
     def run(argv):
         if "--active" in argv:
             return "eth1:other\neth0:aaaa-bbbb\n"
-        said = "\n".join(values[name].replace(":", "\\:") for name in names) + "\n"
-        return said if "connection" in argv else told.get(" ".join(argv[:2]), "100 (connected)")
+        if "connection" in argv:
+            assert (argv[:3], argv[-1]) == (("nmcli", "-t", "-f"), "aaaa-bbbb")
+            return PROFILE
+        return told.get(" ".join(argv[:2]), "100 (connected)")
 
     found = networkmanager.find("br0", "eth0", BridgeHost(run, None, None, tmp_path))
     bridge = found.apply[0]
     assert bridge[bridge.index("bridge.mac-address") + 1] == "02:00:00:00:00:01"
     assert bridge[bridge.index("ipv4.addresses") + 1] == "10.0.0.5/24"
     assert bridge.index("ipv4.addresses") < bridge.index("ipv4.method")
-    assert "ipv4.route-metric" not in bridge
+    assert bridge[bridge.index("ipv6.addresses") + 1] == "fd00::5/64"
+    assert not {"ipv4.route-metric", "ipv4.dns", "connection.zone"} & {*bridge}
     assert bridge[bridge.index("ipv4.never-default") + 1] == "yes"
     assert bridge[bridge.index("ipv6.method") + 1] == "auto"
     assert found.apply[1][-2:] == ("802-3-ethernet.mtu", "9000")

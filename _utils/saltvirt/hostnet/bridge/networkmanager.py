@@ -9,7 +9,7 @@ from saltvirt.errors import Unsupported
 from saltvirt.hostnet.bridge.plan import BridgePlan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from saltvirt.hostnet.bridge.plan import BridgeHost, Vlan
 
@@ -34,8 +34,8 @@ def find(bridge: str, interface: str, host: BridgeHost) -> BridgePlan | None:
     if not uuid:
         return None
     names = (*KIND, *OF_THE_PORT, *MOVED)
-    output = host.run(("nmcli", "-g", ",".join(names), "connection", "show", "uuid", uuid))
-    return plan(bridge, interface, uuid, settings(output, names), host.mac(interface))
+    output = host.run(("nmcli", "-t", "-f", ",".join(names), "connection", "show", "uuid", uuid))
+    return plan(bridge, interface, uuid, settings(output), host.mac(interface))
 
 
 def tagged(vlan: Vlan, host: BridgeHost) -> BridgePlan | None:
@@ -67,11 +67,11 @@ def _profile(interface: str, host: BridgeHost) -> str | None:
     return None if "externally" in state else found.get(interface)
 
 
-def settings(output: str, names: Iterable[str]) -> dict[str, str]:
-    """{name: value} of what ``nmcli -g`` printed, a line for each of the names."""
-    lines = [line.replace("\\:", ":") for line in output.split("\n")]
-    pairs = zip(names, lines, strict=False)
+def settings(output: str) -> dict[str, str]:
+    """{name: value} of what ``nmcli -t -f`` printed for a profile: "name:value" lines, none for a
+    setting that the profile has no part of, such as 802-1x."""
     unset = ("", "--", "-1", "default", "auto")
+    pairs = (line.partition(":")[::2] for line in output.splitlines())
     return {
         name: value
         for name, value in pairs
