@@ -97,6 +97,32 @@ def test_what_cannot_be(here):
     assert here.traces() == []
 
 
+def test_a_guest_whose_creation_was_interrupted_is_not_backed_up(here):
+    """Its disks may be empty. Nor does a backup take its place: a person decides about it."""
+    here.prepare()
+    done(here, "backup", name="web1")
+    record = (
+        "<metadata><s:guest xmlns:s='https://saltproject.io/xmlns/salt-virt/1' "
+        "created='2026-01-01T00:00:00Z' creating='1:1:dead'/></metadata>"
+    )
+    text = (here.folder / "web1.xml").read_text()
+    uuid = here.virsh("domuuid web1")
+    marked = text.replace("</name>", f"</name><uuid>{uuid}</uuid>{record}")
+    (here.folder / "marked.xml").write_text(marked)
+    here.virsh(f"define {here.folder}/marked.xml")
+    words = "its creation was interrupted: salt-run virt.repair name=web1 shows what to do"
+    for state in ("shut off", "running"):
+        if state == "running":
+            here.virsh("start web1")
+        assert words in refused(here, "backup", name="web1"), state
+        said = refused(here, "backup_bring", name="web1", over=True, stop=True, overcommit=True)
+        assert words in said, state
+        assert here.state().startswith(state)
+        assert str(here.disk) in here.virsh("domblklist web1")
+    assert len(done(here, "backup_list")) == 1
+    here.until(lambda: here.traces() == [])
+
+
 def stored(here, ident, name="domain.xml"):
     [path] = here.target.glob(f"*/{ident}/{name}")
     return path.read_text()

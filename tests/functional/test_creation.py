@@ -126,6 +126,17 @@ def test_each_function_that_locks_a_guest_refuses_it_or_is_named_here():
     assert {*found} - ALLOWED == REFUSING - {"power", "update", "clone", "rename"}
 
 
+@pytest.mark.parametrize("test", [True, False])
+def test_another_guest_is_not_renamed_to_its_name(half, test):
+    half.init(name="g2", image=half.image, disks=[SYSTEM])
+    words = "g1 exists already on .*, and its creation was interrupted: .* name=g1 shows"
+    with pytest.raises(errors.AlreadyExists, match=words):
+        half.modules["virt.rename"]("g2", "g1", test=test)
+    assert names(half) == ["g1", "g2", "test"]
+    assert files(half) == ["g1_system.qcow2", "g2_system.qcow2"]
+    assert half.modules["virt.creation_phase"]("g1")["phase"] == "interrupted"
+
+
 # -- what is created again ---------------------------------------------------------------------
 
 

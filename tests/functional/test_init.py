@@ -565,6 +565,23 @@ def test_an_undo_leaves_a_disk_that_somebody_uses_by_now_and_its_record(
     assert "g1" in names(host)
 
 
+@pytest.mark.parametrize("kind", [errors.Refused, errors.NoRoom])
+def test_a_refusal_that_could_not_be_undone_is_none(host, image, monkeypatch, kind):
+    """After a refusal the runner has another host create the guest: it would be there twice."""
+    path, stays = host.images / "g1_system.qcow2", contextlib.ExitStack()
+
+    def refuse(_builder):
+        stays.enter_context(opened(path, "qcow2"))
+        raise kind("8 GiB are promised to others")
+
+    monkeypatch.setattr(create.Creation, "start", refuse)
+    with stays, pytest.raises(errors.OperationFailed) as caught:
+        host.init(image=image, start=True)
+    begins, _, left = caught.value.text.partition("; could not undo: ")
+    assert begins == "8 GiB are promised to others" and str(path) in left
+    assert path.exists() and "g1" in names(host)
+
+
 @pytest.mark.parametrize(
     ("size_bytes", "by_default", "left"),
     [(None, True, None), (None, False, None), (2**20, True, None), (2**30, True, 2**30)],

@@ -83,6 +83,18 @@ def test_a_guest_is_given_with_what_was_asked(cloud):
     assert json.dumps(answer)
 
 
+@pytest.mark.parametrize("more", [{}, {"interrupted": True}])
+def test_a_guest_whose_creation_has_not_ended_is_not_given(cloud, more):
+    """An agent would start it."""
+    cloud.guests["hv000"]["web1"] = guest(state="shutdown", creating=True, **more)
+    words = "cannot give web1 to high availability: on hv000 it is being created, or .*name=web1"
+    with pytest.raises(errors.Incomplete, match=words):
+        enable(cloud, "web1").run()
+    [why] = enable(cloud, "web1").check().reasons
+    assert "salt-run virt.repair name=web1 shows what to do" in why
+    assert wishes(cloud).guests == {} and cloud.auto == {}
+
+
 @pytest.mark.parametrize("xml", ["", "<domain", None])
 def test_a_host_that_tells_no_definition_is_named(cloud, xml):
     cloud.virt_get_xml = lambda host, vm_: xml
