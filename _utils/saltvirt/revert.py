@@ -37,9 +37,13 @@ class Revert:
         """Everything is done and confirmed: forget the undos."""
         self._undos.clear()
 
-    def run(self) -> None:
-        """Undo everything now, newest first."""
-        while self._undos:
+    def mark(self) -> int:
+        """For :meth:`run`: what is pushed from now on is newer than the mark."""
+        return len(self._undos)
+
+    def run(self, mark: int = 0) -> None:
+        """Undo everything now, newest first; with a mark, only what is newer than it."""
+        while len(self._undos) > mark:
             what, function, args, kwargs = self._undos.pop()
             try:
                 function(*args, **kwargs)

@@ -303,6 +303,25 @@ def test_what_could_not_be_undone_is_named_and_written_down(tmp_path):
     assert begun.of(cloud.opts, "web1").host == "hv1"
 
 
+@pytest.mark.parametrize("stays", [False, True])
+def test_a_guest_whose_start_is_refused_is_removed_before_another_host_is_asked(tmp_path, stays):
+    nothing = {"virt.vm_state": {}}
+    full = {**MAKES, **nothing, "virt.power": "!refused: no room: 0 KiB are free"}
+    full["virt.purge"] = "!disk busy" if stays else {}
+    starts = {"virt.power": {"before": "shutdown", "after": "running"}}
+    cloud = Cloud(tmp_path, hv1=full, hv2={**MAKES, **nothing, **starts})
+    one = init(cloud, host=None)
+    one.wanted.start = True
+    if stays:
+        with pytest.raises(errors.OperationFailed, match=r"0 KiB .*could not undo: purge web1 on hv1"):
+            one.run()
+        assert ("hv2", "virt.init") not in cloud.called
+        assert begun.of(cloud.opts, "web1").host == "hv1"
+        return
+    assert one.run().more["host"] == "hv2"
+    assert cloud.called.index(("hv1", "virt.purge")) < cloud.called.index(("hv2", "virt.init"))
+
+
 def test_a_host_that_is_gone_was_told_nothing_and_the_next_is_tried(tmp_path):
     gone = {**MAKES, "virt.init": answer.down("hv1"), "virt.vm_state": {}}
     cloud = Cloud(tmp_path, hv1=gone, hv2=MAKES)

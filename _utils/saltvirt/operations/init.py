@@ -492,7 +492,8 @@ class Init:
         """Placed, by the first host of the ranking that takes it.
 
         A host without room had it a moment ago: somebody else was faster, and the next is asked,
-        however many there are. What fails for another reason is one of the ``attempts``.
+        however many there are. What fails for another reason is one of the ``attempts``. A host may
+        refuse to start a guest that it has created: that guest is removed before the next is asked.
         """
         refusals: list[str] = []
         left = self.attempts()
@@ -502,10 +503,14 @@ class Init:
             if self.warning:
                 self.report.step("warning", f"{self.wanted.name}: {self.warning}", host=host)
             self.report.step("placed", f"{self.wanted.name}: creating it on {host}", host=host)
+            mark = undo.mark()
             try:
                 begun.on(host)
                 return self.create_on(host, undo, begun)
             except errors.Refused as exc:
+                undo.run(mark)
+                if undo.failed:  # on another host the guest would exist a second time
+                    raise errors.OperationFailed(exc.words) from exc
                 left -= not isinstance(exc, errors.NoRoom)
                 refusals.append(exc.words)
                 self.report.step("refused", f"{self.wanted.name}: {exc.words}", host=host)
