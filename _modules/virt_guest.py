@@ -4,6 +4,7 @@ Making, changing and copying guests of a hypervisor.
 :depends: libvirt-python in Salt's own Python; qemu-img; libguestfs to seed images
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import saltvirt
@@ -62,12 +63,29 @@ def _guest_spec(arguments, **more):
     return guest.parse(**arguments, known_profiles=known, **more)
 
 
+def _refuse_own_id(name):
+    """Raises InvalidInput if a guest would have the minion id of this host: the master knows one
+    minion by it."""
+    if str(name).lower() == str(__opts__["id"]).lower():
+        raise errors.InvalidInput(f"{name} cannot be a guest's name: it is this host's minion id")
+
+
 def _handed_in(name, deploy, made):
     """What was made, as plain data. Its key is handed in; the master accepts it when it gave the
-    permission for the name."""
-    if made.pub_key and deploy.approve_key and __opts__.get("file_client") != "local":
-        client.hand_in(__salt__, name, made.pub_key)
+    permission for the name. The answer says so if the master did not accept it."""
+    handed = made.pub_key and deploy.approve_key and __opts__.get("file_client") != "local"
+    if handed and not client.hand_in(__salt__, name, made.pub_key):
+        made = replace(made, warnings=(*made.warnings, _unaccepted(name)))
     return made.to_answer()
+
+
+def _unaccepted(name):
+    host = __opts__["id"]
+    return (
+        f"the master has not accepted the key of {name}: salt-key -l all shows whether it waits "
+        "there, or whether another minion has the name and the key will be denied; salt-run "
+        f"virt.authorize {name} {host}, before the guest is created, has it accepted"
+    )
 
 
 def _tools(name, deploy, admission_config, verb="init"):
@@ -186,7 +204,8 @@ def init(
 
     :return: a dict: ``name``, ``host``, ``uuid``, ``state``, ``disks`` (``target``, ``path``,
         ``format``, ``size_bytes``), ``nics`` (``mac``, ``source``, ``type``), ``graphics`` and
-        ``pub_key`` (PEM, None when it was not seeded)
+        ``pub_key`` (PEM, None when it was not seeded); ``warnings``, if there are any, is a list
+        of texts, such as that the master has not accepted the guest's key
 
     :raises InvalidInput: an argument is wrong, or the image is larger than the disk
     :raises AlreadyExists: the name, or a file where a disk would go
@@ -206,6 +225,7 @@ def init(
     connect, more = _split(kwargs)
     admission_config = _admission_config(more)
     test, definition = more.pop("test", False), more.pop("definition", False)
+    _refuse_own_id(name)
     away = departed.why(str(name)) if more.pop("unless_moved", False) else None
     if away:
         raise errors.Refused(away)
@@ -367,6 +387,7 @@ def clone(vm_, name, seed=None, start=False, test=False, **kwargs):
     autostart = bool(more.pop("autostart", False))
     if more.pop("from_master", False):
         more.update(client.secrets(__salt__, __opts__, name))
+    _refuse_own_id(name)
     deploy = DeploySpec.parse(more, "clone")
     with _connect(connect) as conn:
         if seed is None:
@@ -397,7 +418,8 @@ def rename(vm_, name, seed=None, test=False, **kwargs):
 
     :return: a dict: ``name``, ``host``, ``uuid``, ``state``, ``disks`` (paths that were renamed),
         ``kept`` (path of each that was named after the guest and keeps its name, to the reason:
-        others know it by that) and ``pub_key`` (PEM, None when it was not seeded)
+        others know it by that) and ``pub_key`` (PEM, None when it was not seeded); ``warnings`` as
+        of ``virt.init``
 
     :raises NotFound: there is no such domain
     :raises AlreadyExists: the new name, or a file where a disk would go
@@ -411,6 +433,7 @@ def rename(vm_, name, seed=None, test=False, **kwargs):
     """
     connect, more = _split(kwargs)
     admission_config = _admission_config(more)
+    _refuse_own_id(name)
     deploy = DeploySpec.parse(more, "rename")
     with _connect(connect) as conn:
         if seed is None:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import subprocess
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -563,6 +564,49 @@ def test_an_undo_leaves_a_disk_that_somebody_uses_by_now_and_its_record(
             host.init(image=image, start=True)
     assert path.exists()
     assert "g1" in names(host)
+
+
+@pytest.mark.parametrize("verb", ["init", "clone", "rename"])
+@pytest.mark.parametrize("as_text", [str, str.upper])
+def test_no_guest_has_the_minion_id_of_its_host(host, image, verb, as_text):
+    """The master would deny its key, and hand what is for one to the other."""
+    name = as_text(host.modules.opts["id"])
+    given = {"init": (name, 1, 64), "clone": ("g1", name), "rename": ("g1", name)}[verb]
+    host.init(image=image, disks=[{"name": "system", "size": 16}])
+    for test in (True, False):
+        with pytest.raises(errors.InvalidInput, match=f"{name} cannot .*this host's minion id"):
+            host.modules[f"virt.{verb}"](*given, test=test)
+    assert names(host) == ["g1", "test"]
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_an_answer_says_that_the_master_did_not_accept_the_key(host, image, monkeypatch, accepted):
+    known, handed = host.modules["virt.init"].__globals__, []
+
+    def hand_in(_functions, name, key):
+        handed.append((name, key))
+        return accepted
+
+    def tools(*asked, real=known["_tools"]):
+        return replace(real(*asked), seeder=lambda *_disk: f"key of {asked[0]}")
+
+    monkeypatch.setitem(known, "_tools", tools)
+    monkeypatch.setattr(known["client"], "hand_in", hand_in)
+    given = {"image": image, "disks": [{"name": "system", "size": 16}], "seed": True}
+    found = [
+        host.init(**given),
+        host.modules["virt.clone"]("g1", "g2"),
+        host.modules["virt.rename"]("g2", "g3"),
+    ]
+    assert handed == [(name, f"key of {name}") for name in ("g1", "g2", "g3")]
+    for answer, (name, _) in zip(found, handed, strict=True):
+        said = answer.get("warnings", [])
+        assert len(said) == (not accepted), said
+        for text in said:
+            assert text.startswith(f"the master has not accepted the key of {name}: salt-key -l")
+            assert f"virt.authorize {name} {host.modules.opts['id']}, before" in text
+    assert "warnings" not in host.init(name="g4", approve_key=False, **given)
+    assert len(handed) == 3
 
 
 @pytest.mark.parametrize("kind", [errors.Refused, errors.NoRoom])

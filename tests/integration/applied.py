@@ -1,5 +1,6 @@
 """States applied on one hypervisor of the lab, and what was written by them: `applied`."""
 
+import difflib
 import json
 import subprocess
 
@@ -89,13 +90,20 @@ class Applied:
         """All that a state could have written."""
         return self._ask(None, None, None, None)
 
+    def nothing_written(self, before):
+        """Since then; what was is in the error."""
+        found = self.written()
+        if found != before:
+            lines = [[line for one in text for line in one.split("\\n")] for text in (before, found)]
+            raise AssertionError("\n".join(difflib.unified_diff(*lines, "before", "now", n=1)))
+
     def quiet(self, function, name, **parameters):
         """There is nothing to do, with and without ``test``, and nothing is done."""
         before = self.written()
         for test in (True, False):
             answer = self(function, name, test, **parameters)
             assert (answer["result"], answer["changes"]) == (True, {}), answer
-        assert self.written() == before
+        self.nothing_written(before)
         return answer
 
     def changes(self, function, name, **parameters):
@@ -104,7 +112,7 @@ class Applied:
         told = self(function, name, True, **parameters)
         assert told["result"] is None, told
         assert told["changes"], told
-        assert self.written() == before
+        self.nothing_written(before)
         done = self(function, name, False, **parameters)
         assert done["result"] is True, done
         assert done["changes"] == told["changes"]
@@ -117,7 +125,7 @@ class Applied:
         for test in (True, False):
             answer = self(function, name, test, **parameters)
             assert (answer["result"], answer["changes"]) == (False, {}), answer
-        assert self.written() == before
+        self.nothing_written(before)
         return answer["comment"]
 
 

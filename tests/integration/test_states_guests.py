@@ -324,7 +324,9 @@ def test_snapshots(applied, hv):
     )
     # disks that hold no snapshot
     applied.changes("running", "lab3", cpu=1, mem=64, disks=[DATA], interfaces=[])
-    assert "snapshot" in failing(applied, "snapshot", "lab3", snapshot="in it")
+    (saved,) = applied("snapshot", "lab3", snapshot="in it")["changes"]["saved"]
+    assert saved["snapshot"] == "in it"
+    assert any(note.startswith("it is external") for note in saved["notes"]), saved
     applied.changes("snapshot", "lab3", snapshot="beside", disk_only=True)
     assert "quiesce is for" in failing(applied, "snapshot", "lab3", snapshot="q", quiesce=True)
 

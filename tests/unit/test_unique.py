@@ -313,7 +313,7 @@ def test_a_guest_whose_start_is_refused_is_removed_before_another_host_is_asked(
     one = init(cloud, host=None)
     one.wanted.start = True
     if stays:
-        with pytest.raises(errors.OperationFailed, match=r"0 KiB .*could not undo: purge web1 on hv1"):
+        with pytest.raises(errors.OperationFailed, match=r"0 KiB .*not undo: purge web1 on hv1"):
             one.run()
         assert ("hv2", "virt.init") not in cloud.called
         assert begun.of(cloud.opts, "web1").host == "hv1"

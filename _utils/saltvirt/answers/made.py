@@ -55,12 +55,14 @@ class Made(GuestKey):
 @dataclass(frozen=True, kw_only=True)
 class Renamed(GuestKey):
     """What `virt.rename` answers. disks: the new paths of those that got one. kept: path of each
-    that was named after the guest and keeps its name, to the reason."""
+    that was named after the guest and keeps its name, to the reason. warnings: what the operator
+    should know."""
 
     uuid: str = ""
     state: str = ""
     disks: tuple[str, ...]
     kept: dict[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = seldom(())
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,8 @@ def _make(host: StateHost, name: str, given: dict[str, Any], start: bool) -> Ans
     if start:
         shown["started"] = True
         done.append("started")
-    return answer(name, {name: shown}, f"{name} {_sentence(done, host.test)}", host.test)
+    comment = "; ".join([f"{name} {_sentence(done, host.test)}", *made.get("warnings", [])])
+    return answer(name, {name: shown}, comment, host.test)
 
 
 def _place(disk: dict[str, str]) -> str:

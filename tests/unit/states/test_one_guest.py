@@ -46,6 +46,13 @@ def test_a_guest_that_is_not_there_is_made_only_where_it_is_said_how():
     assert functions(host) == ["list_domains"]
 
 
+def test_what_the_operator_should_know_of_a_new_guest_is_in_the_comment():
+    made = {"disks": [], "warnings": ["the master has not accepted the key of web1"]}
+    found = guests.running(a_host(list_domains=[], init=made), "web1", cpu=2, mem=512, **HOW)
+    assert found["comment"] == f"web1 was made and started; {made['warnings'][0]}"
+    assert found["result"] is True
+
+
 def test_a_guest_that_cannot_be_changed_is_not_made_anew():
     host = a_host(list_domains=["web1"], vm_state={"web1": "shutdown"},
                   update=OperationFailed("no definition"))  # fmt: skip
