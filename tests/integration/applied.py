@@ -94,8 +94,8 @@ class Applied:
         """Since then; what was is in the error."""
         found = self.written()
         if found != before:
-            lines = [[line for one in text for line in one.split("\\n")] for text in (before, found)]
-            raise AssertionError("\n".join(difflib.unified_diff(*lines, "before", "now", n=1)))
+            then, now = ("\\n".join(texts).split("\\n") for texts in (before, found))
+            raise AssertionError("\n".join(difflib.unified_diff(then, now, n=1, lineterm="")))
 
     def quiet(self, function, name, **parameters):
         """There is nothing to do, with and without ``test``, and nothing is done."""
