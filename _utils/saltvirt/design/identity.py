@@ -88,21 +88,21 @@ def name_disk(record: GuestRecord, name: str, disk: Disk, source: Source | None 
     """Records the name of a disk that the guest has. source: its Source, where that says more of
     its place than the disk does. One that is recorded keeps its place unless ``source`` is given:
     what is above it is a snapshot's."""
-    known = entry(record, name)
+    named = entry(record, name)
     for other in record.devices.disks:
         if other.name != name and other.target == disk.target:
             record.devices.disks.remove(other)
-    if known is not None and source is None:
-        known.target = disk.target
+    if named is not None and source is None:
+        named.target = disk.target
         return
-    if known is not None:
-        record.devices.disks.remove(known)
     begin(record)
-    named = record.devices.disks.append(NamedDisk(name=name, target=disk.target))
-    source = source or Source.of_disk(disk)
-    if source is not None:
-        named.path, named.pool, named.volume = source.path, source.pool, source.volume
-        named.server = source.element().place() if source.protocol else None
+    # an entry keeps its place in the list: a record that says the same is not written again
+    if named is None:
+        named = record.devices.disks.append(NamedDisk(name=name))
+    named.target = disk.target
+    source = source or Source.of_disk(disk) or Source()
+    named.path, named.pool, named.volume = source.path, source.pool, source.volume
+    named.server = source.element().place() if source.protocol else None
 
 
 def forget_disks(domain: Domain) -> None:
@@ -182,11 +182,16 @@ def nic_named(domain: Domain, name: str) -> Interface | None:
 
 def name_nic(record: GuestRecord, name: str, mac: str) -> None:
     """Records the name of an interface that the guest has."""
+    named = None
     for other in record.devices.interfaces:
-        if other.name == name or (other.mac or "").lower() == mac.lower():
+        if other.name == name:
+            named = other
+        elif (other.mac or "").lower() == mac.lower():
             record.devices.interfaces.remove(other)
     begin(record)
-    record.devices.interfaces.append(NamedInterface(name=name, mac=mac.lower()))
+    if named is None:
+        named = record.devices.interfaces.append(NamedInterface(name=name))
+    named.mac = mac.lower()
 
 
 def forget_nics(domain: Domain) -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from saltvirt.design import identity
+from saltvirt.design.source import Source
 from saltvirt.xml.domain import Domain
 
 DOMAIN = """<domain type='kvm'><name>web1</name><metadata>
@@ -102,3 +103,21 @@ def test_names_of_what_is_gone_go():
     assert [named.name for named in domain.record.devices.disks] == ["system"]
     assert list(domain.record.devices.interfaces) == []
     assert identity.recorded(domain)
+
+
+def test_a_name_that_is_recorded_again_keeps_its_place_in_the_record():
+    domain = guest(("/i/web1_system.qcow2", "vda"), ("/i/a.iso", "hda"), nics=(A, B))
+    system, drive = domain.disks
+    identity.name_disk(domain.record, "system", system)
+    identity.name_disk(domain.record, "cd", drive)
+    identity.name_nic(domain.record, "eth0", A)
+    identity.name_nic(domain.record, "eth1", B)
+    before = domain.tostring()
+    identity.name_nic(domain.record, "eth0", A)
+    identity.name_disk(domain.record, "system", system, Source.of_disk(system))
+    assert domain.tostring() == before
+    # another place in a pool leaves nothing of the one before
+    pool = Source(pool="p", volume="v")
+    identity.name_disk(domain.record, "system", system, pool)
+    assert [named.name for named in domain.record.devices.disks] == ["system", "cd"]
+    assert identity.named_places(identity.entry(domain.record, "system")) == {("volume", "p", "v")}
