@@ -211,13 +211,24 @@ def test_the_way_back_is_armed_for_longer_than_a_change_may_take(host):
 def test_a_change_waits_for_one_that_is_being_put_back(host, monkeypatch, state):
     run = program.run
     show = ("systemctl", "show")
-    answer = f"ActiveState=inactive\nActiveState={state}\n"
-    monkeypatch.setattr(
-        program, "run", lambda argv, *a, **k: answer if argv[:2] == show else run(argv, *a, **k)
-    )
+
+    def answered(argv, *more, **named):
+        if argv[:2] == show:
+            return f"ActiveState=inactive\nActiveState={now}\n"
+        return run(argv, *more, **named)
+
+    monkeypatch.setattr(program, "run", answered)
+    now = state
     with pytest.raises(OperationFailed, match="apply this again in two minutes"):
         bridges.over("br0", "eth0", YAML)
     assert host.files() == BEFORE
+    now = "inactive"
+    bridges.over("br0", "eth0", YAML)
+    host.called.clear()
+    now = state
+    with pytest.raises(OperationFailed, match="apply this again in two minutes"):
+        bridges.back("br0")
+    assert (host.files(), host.called) == (AFTER, []), "nor is its way back disarmed"
 
 
 def test_without_a_master_behind_the_interface_its_gateway_must_answer(host):

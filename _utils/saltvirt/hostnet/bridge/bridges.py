@@ -257,6 +257,7 @@ def back(bridge: str, probe: Probe | None = None, timeout_s: float = 60) -> str:
     made = ours(bridge)
     if made is None:
         raise OperationFailed(f"{bridge} was not made here, and is left as it is")
+    _refuse_armed()
     for path, digest in made["files"].items():
         if _digest(Path(path)) != digest:
             raise OperationFailed(
