@@ -305,7 +305,7 @@ def test_a_volume_that_the_pool_has_named_is_found_again(guest, monkeypatch, det
     """In a pool of partitions a volume is called sdz1."""
     numbers = iter(range(1, 9))
     monkeypatch.setattr(pool_source, "type_of", lambda _pool: "disk")
-    monkeypatch.setattr(pool_disk, "_partition", lambda _pool: f"sdz{next(numbers)}")
+    monkeypatch.setattr(pool_disk, "_partition", lambda _pool, _there: f"sdz{next(numbers)}")
     data = {"name": "data", "pool": "default-pool"}  # this driver has no file of it to measure
     guest.modules["virt.update"]("g1", disks=[SYSTEM, {**data, "size": 4}])
     assert guest.update(disks=[SYSTEM, data], detach=detach)["definition"] is False
