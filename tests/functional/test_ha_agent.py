@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("libvirt")
 
+from saltvirt import program
 from tests.clock import until
 from tests.functional.conftest import REPOSITORY
 
@@ -28,7 +29,9 @@ def test_it_runs_anew_in_the_same_process_by_the_settings_that_are_there_then(tm
         "uri": f"test://{tmp_path}/node.xml", "policy": POLICY,
     }  # fmt: skip
     (tmp_path / "ha.json").write_text(json.dumps(told))
-    argv = [sys.executable, "-m", "saltvirt.haagent", "--settings", f"{tmp_path}/ha.json"]
+    archive = tmp_path / "ha-agent.pyz"
+    archive.write_bytes(program.made(REPOSITORY / "_utils/saltvirt", "haagent.__main__"))
+    argv = [sys.executable, archive, "--settings", tmp_path / "ha.json"]
     log, stack = tmp_path / "log", None
 
     def beats():
@@ -42,7 +45,7 @@ def test_it_runs_anew_in_the_same_process_by_the_settings_that_are_there_then(tm
         return next((line.split("-")[0] for line in maps if line.endswith("[stack]")), stack)
 
     with open(log, "wb") as said, subprocess.Popen(
-        argv, cwd=REPOSITORY / "_utils", stdout=said, stderr=said
+        argv, cwd=tmp_path, stdout=said, stderr=said
     ) as one:  # fmt: skip
         try:
             first = until(beats, "a beat")
@@ -54,9 +57,17 @@ def test_it_runs_anew_in_the_same_process_by_the_settings_that_are_there_then(tm
             until(lambda: beats() > again, "another beat")
             assert one.poll() is None
             (tmp_path / "ha.json").write_text("{")
+            stack = begun()
             one.send_signal(signal.SIGHUP)
-            assert one.wait(60) == 78
+            until(lambda: "goes on by the old program" in log.read_text(), "it has tried them")
+            again = beats()
+            until(lambda: beats() > again, "a beat by the old settings")
+            assert (one.poll(), begun()) == (None, stack)
+            one.kill()
+            one.wait()
+            done = subprocess.run(argv, cwd=tmp_path, stderr=said, check=False)
+            assert done.returncode == 78, "nothing is armed: systemd leaves it"
         finally:
             one.kill()
-    assert f"{tmp_path}/ha.json is no JSON" in log.read_text()
+    assert log.read_text().count(f"{tmp_path}/ha.json is no JSON") == 2
     assert "Traceback" not in log.read_text()

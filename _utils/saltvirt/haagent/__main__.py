@@ -34,7 +34,10 @@ _MOST_LINES = 1000
 
 def main(words: list[str]) -> int:
     """Its exit code."""
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
+    # Salt, where this Python has it, has handlers of its own by now
+    logging.basicConfig(
+        level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr, force=True
+    )
     parts = {"pool": pools.serve, shelf.FOLDER: shelf.serve}
     if words and words[0] in parts:
         parts[words[0]](words[1], words[2], sys.stdin.buffer, sys.stdout.buffer)
