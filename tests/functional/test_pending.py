@@ -340,3 +340,23 @@ def test_a_definition_is_compared_with_another_firmware_and_cpu():
     stored = Domain.fromstring(text)
     stored.os.firmware = "efi"
     assert [change.path for change in pending.lacking(running, stored)] == ["os:firmware"]
+
+
+def test_an_update_that_finds_no_difference_writes_nothing(host):
+    drive = {"name": "cd", "device": "cdrom"}
+    given = {"cpu": {"maximum": 2, "current": 1}, "mem": {"boot": 128, "current": 96}}
+    host.init(**given, disks=[SYSTEM, drive])
+    medium = host.images / "medium.iso"
+    medium.write_bytes(bytes(1 << 20))
+    disks = [{**SYSTEM, "size": 24}, DATA, {**drive, "source_file": str(medium)}]
+    nics = [NIC, {"name": "eth1", "type": "user"}]
+    assert len(host.update(**given, disks=disks, interfaces=nics)["changes"]) == 4
+    dom = host.conn.lookupByName("g1")
+
+    def written():
+        return [dom.XMLDesc(flags) for flags in (0, libvirt.VIR_DOMAIN_XML_INACTIVE)]
+
+    before = written()
+    for test in (True, False):
+        done = host.update(**given, disks=disks, interfaces=nics, test=test)
+        assert done["changes"] == [] and written() == before
