@@ -13,7 +13,7 @@ import subprocess
 
 import pytest
 
-from saltvirt.errors import InvalidInput, OperationFailed, Unsupported
+from saltvirt.errors import AlreadyExists, InvalidInput, OperationFailed, Unsupported
 from saltvirt.hostnet import program
 from saltvirt.hostnet.bridge import bridges
 from saltvirt.hostnet.bridge.plan import BridgePlan
@@ -92,6 +92,7 @@ class Host:
         return ways, len(stopped)
 
 
+SHOWN = ("show", "-p", "ActiveState", f"{bridges.UNIT}.timer", f"{bridges.UNIT}.service")
 BEFORE = {"old.conf": "as it was\n", "gone": "is in the way\n"}
 AFTER = {"old.conf": "with br0\n", "new": "br0\n"}
 program_run = program.run
@@ -123,6 +124,10 @@ def test_it_is_made_over_the_interface_with_the_address_and_taken_away(host):
     assert host.files() == AFTER
     assert host.armed() == (["restore"], 1)
     assert "master br0" in host.ip("link", "show", "eth0")
+    with pytest.raises(AlreadyExists, match=r"^br0 exists already, and is left as it is$"):
+        bridges.over("br0", "eth0", YAML)
+    assert (host.files(), host.called) == (AFTER, [("systemctl", *SHOWN)])
+    host.called.clear()
     assert (bridges.there("br0"), bridges.ours("br0")["interface"]) == (True, "eth0")
     assert bridges.back("br0") == "eth0 is as it was before br0"
     assert host.files() == BEFORE

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from saltvirt import places
-from saltvirt.errors import InvalidInput, OperationFailed, Unsupported
+from saltvirt.errors import AlreadyExists, InvalidInput, OperationFailed, Unsupported
 from saltvirt.hostnet import program
 from saltvirt.hostnet.bridge import ifcfg, ifupdown, netplan, networkd, networkmanager, ovs
 from saltvirt.hostnet.bridge.plan import BridgeHost, Vlan
@@ -139,6 +139,7 @@ def over(
     probe: (host, port) that must be reachable afterwards, or everything is put back.
     Raises OperationFailed when the host could not reach ``probe`` and was put back.
     """
+    _refuse_existing(bridge)
     name, found = plan(bridge, interface, yaml, vlan)
     tag = None if vlan is None else _tag(vlan)
     if not tag:
@@ -162,6 +163,7 @@ def over_ovs(
     bridge: str, interface: str | None, probe: Probe | None = None, timeout_s: float = 60
 ) -> str:
     """Makes a bridge of Open vSwitch, with the same way back. What was done, in words."""
+    _refuse_existing(bridge)
     found = plan_ovs(bridge, interface)
     about: About = {"bridge": bridge, "interface": interface, "port": interface, "vlan": None,
                     "type": "ovs"}  # fmt: skip
@@ -386,6 +388,14 @@ def _digest(path: Path) -> str | None:
 
 def _follow(bridge: str, script: str) -> None:
     program.run(("sh", str(KEPT / bridge / script)))
+
+
+def _refuse_existing(bridge: object) -> None:
+    """A second change would take what the first one made for what was there before."""
+    name = _named(bridge)
+    _refuse_armed()
+    if there(name):
+        raise AlreadyExists(f"{name} exists already, and is left as it is")
 
 
 def _refuse_armed() -> None:
