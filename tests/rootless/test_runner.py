@@ -116,5 +116,6 @@ def test_many_guests_are_deployed_and_found_there_the_second_time(cloud):
         for daemon in cloud.libvirtds.values():
             for dom in daemon.connection.listAllDomains():
                 if dom.name() in guests:
-                    dom.destroy()
+                    if dom.isActive():
+                        dom.destroy()
                     dom.undefine()
