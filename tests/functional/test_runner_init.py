@@ -73,8 +73,8 @@ REACHES = {
 DELIVERED = {
     "approve_key", "autosign_grains", "autostart", "config", "enable_qcow", "grains",
     "guest_agent", "host_devices",
-    "image_hash", "install", "machine", "overlay", "pillar", "priv_key", "pub_key", "saltenv",
-    "seed", "seed_cmd", "start", "startup_states", "user_data",
+    "image_hash", "install", "machine", "overlay", "pcie_ports", "pillar", "priv_key",
+    "pub_key", "saltenv", "seed", "seed_cmd", "start", "startup_states", "user_data",
 }  # fmt: skip
 
 
