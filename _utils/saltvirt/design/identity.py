@@ -55,21 +55,23 @@ def disk_names(domain: Domain) -> dict[str, str]:
     """{target: name} of the disks whose name is recorded.
 
     The place decides, and where no disk has that place, the target: the place of a disk changes
-    with an external snapshot, the target does not.
+    with an external snapshot, the target does not. Of a drive the target alone decides: a medium
+    goes from one drive to another.
     """
-    at = {disk.target or "": places(disk) for disk in domain.disks}
     found: dict[str, str] = {}
-    rest = []
-    for named in domain.record.devices.disks:
-        here = named_places(named)
-        target = next((one for one, its in at.items() if its & here and one not in found), None)
-        if target is None:
-            rest.append(named)
-        else:
-            found[target] = named.name or ""
-    for named in rest:
-        if named.target in at and named.target not in found:
-            found[named.target or ""] = named.name or ""
+    rest = list(domain.record.devices.disks)
+    tests: tuple[Callable[[NamedDisk, Disk], object], ...] = (
+        lambda named, disk: disk.target == named.target and places(disk) & named_places(named),
+        lambda named, disk: not disk.removable_medium and places(disk) & named_places(named),
+        lambda named, disk: disk.target == named.target,
+    )
+    for fits in tests:
+        for named in list(rest):
+            free = (disk for disk in domain.disks if (disk.target or "") not in found)
+            hit = next((disk for disk in free if fits(named, disk)), None)
+            if hit is not None:
+                found[hit.target or ""] = named.name or ""
+                rest.remove(named)
     return found
 
 
@@ -86,13 +88,13 @@ def entry(record: GuestRecord, name: str) -> NamedDisk | None:
 
 def name_disk(record: GuestRecord, name: str, disk: Disk, source: Source | None = None) -> None:
     """Records the name of a disk that the guest has. source: its Source, where that says more of
-    its place than the disk does. One that is recorded keeps its place unless ``source`` is given:
-    what is above it is a snapshot's."""
+    its place than the disk does. One that is recorded keeps its place unless ``source`` is given,
+    as what is above it is a snapshot's, or the disk is a drive that is empty now."""
     named = entry(record, name)
     for other in record.devices.disks:
         if other.name != name and other.target == disk.target:
             record.devices.disks.remove(other)
-    if named is not None and source is None:
+    if named is not None and source is None and disk.source:
         named.target = disk.target
         return
     begin(record)

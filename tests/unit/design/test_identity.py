@@ -121,3 +121,23 @@ def test_a_name_that_is_recorded_again_keeps_its_place_in_the_record():
     identity.name_disk(domain.record, "system", system, pool)
     assert [named.name for named in domain.record.devices.disks] == ["system", "cd"]
     assert identity.named_places(identity.entry(domain.record, "system")) == {("volume", "p", "v")}
+
+
+def test_a_medium_takes_no_name_to_another_drive():
+    domain = guest(("/i/a.iso", "sda"), ("/i/b.iso", "sdb"))
+    first, second = domain.disks
+    first.device = second.device = "cdrom"
+    second.source = None
+    identity.name_disk(domain.record, "cd1", first)
+    identity.name_disk(domain.record, "cd2", second)
+    names = {"sda": "cd1", "sdb": "cd2"}
+    second.source.file = "/i/a.iso"  # virsh change-media
+    for medium in ("/i/a.iso", None):
+        first.source = None
+        first.source.file = medium
+        assert identity.disk_names(domain) == names
+    # as an update records it
+    identity.name_disk(domain.record, "cd1", first)
+    identity.name_disk(domain.record, "cd2", second, Source(path="/i/a.iso"))
+    assert identity.disk_names(domain) == names
+    assert identity.named_places(identity.entry(domain.record, "cd1")) == set()
