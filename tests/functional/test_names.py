@@ -5,6 +5,7 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
+from saltvirt import errors
 from saltvirt.design import identity
 from saltvirt.host.domain import metadata
 from saltvirt.xml.domain import Domain
@@ -88,3 +89,27 @@ def test_a_revert_keeps_the_record_of_a_disk_made_since(guest):
     ]
     assert [one.name for one in found.devices.disks] == ["system", "data"]
     assert list(found.entries) == []
+
+
+def test_a_disk_that_got_another_name_is_not_attached_twice_after_a_revert(guest):
+    """The snapshot's record has the name that it had then, today's has the one of today."""
+    virt, system = guest.modules, {"name": "system"}
+    virt["virt.snapshot"]("g1", name="s1")
+    virt["virt.update"]("g1", disks=[system, {"name": "logs", "target": "vdb"}])
+    virt["virt.revert_snapshot"]("g1", "s1")
+    before = domain(guest).tostring()
+    for test in (True, False):
+        with pytest.raises(errors.InvalidInput, match=r"g1_data.raw is disk vdb of g1 already"):
+            virt["virt.update"]("g1", disks=[system, {"name": "logs", "size": 4}], test=test)
+    assert domain(guest).tostring() == before
+    found = virt["virt.update"]("g1", disks=[system, {"name": "logs", "target": "vdb"}])
+    assert found["definition"] is False
+    assert identity.disk_names(domain(guest)) == {"vda": "system", "vdb": "logs"}
+
+
+def test_a_file_is_no_second_disk_of_its_guest(guest):
+    place = {"source_file": domain(guest).disks[1].source.file, "format": "raw"}
+    twice = [{"name": name, **place} for name in ("one", "two")]
+    with pytest.raises(errors.InvalidInput, match="is disk vdb of g1 already"):
+        guest.modules["virt.update"]("g1", disks=[{"name": "system"}, *twice])
+    assert len(domain(guest).disks) == 2

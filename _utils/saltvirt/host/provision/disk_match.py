@@ -92,6 +92,7 @@ class DiskMatch:
             elif not (spec.source or spec.empty):
                 known, kind = self._lost(spec) or spec, self.actual.type or ""
                 work = disks.plan_one(self.conn, known, self.guest, self.folder, kind)
+                self._refuse_twice(known, work)
                 if work.make:
                     self._refuse_unclear(spec)
                 self.works.append(work)
@@ -153,6 +154,21 @@ class DiskMatch:
             found.source_file = known.volume
         there = known.path and os.path.lexists(known.path)
         return found if there or known.pool else None
+
+    def _refuse_twice(self, spec: DiskSpec, work: Work) -> None:
+        """Raises InvalidInput for a disk that would be the second one with the same data: QEMU does
+        not start such a guest, and without its locks the data would be lost."""
+        if spec.removable or spec.shareable or spec.read_only:
+            return
+        here = self._places(spec) | (work.source.places() if work.source else set())
+        for disk in self.actual.disks:
+            shared = disk.removable_medium or disk.shareable or disk.read_only
+            if places(disk) & here and not shared:
+                raise errors.InvalidInput(
+                    f"disk {spec.name}: {disk.source.place()} is disk {disk.target} of "
+                    f"{self.guest} already. List that disk once, with its target, such as "
+                    f"{{name: {spec.name}, target: {disk.target}}}"
+                )
 
     def _refuse_unclear(self, spec: DiskSpec) -> None:
         """Raises InvalidInput where a disk that would be made may be one that is there: one whose
