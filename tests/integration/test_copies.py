@@ -30,7 +30,7 @@ def guests(lab, hv1):
     before = set(hv1.call("virt.list_domains"))
     yield hv1
     for name in set(hv1.call("virt.list_domains")) - before:
-        lab.run("virt.purge", name)
+        lab.run("virt.purge", name, force=True)
 
 
 def answers(lab, name):

@@ -37,8 +37,13 @@ def volume_path(pool, volume):
 
 
 def files_of(tree):
-    """The paths of files that a domain's XML names."""
+    """The paths of files that a domain's XML names.
+
+    libvirt chooses that of the firmware's variables at a start, and may name it only then.
+    """
     paths = [element.text for element in tree.iter("nvram") if element.text]
+    if tree.find("os[@firmware='efi']") is not None and not paths:
+        paths = [f"/var/lib/libvirt/qemu/nvram/{tree.findtext('name')}_VARS.fd"]
     for source in tree.iter("source"):
         if source.get("file"):
             paths += chain(source.get("file"))
