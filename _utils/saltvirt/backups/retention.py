@@ -69,7 +69,8 @@ def judge(
     held: name to why it stays whatever the rules say, as READ. One that is not good takes no good
     one's place, and stays as long as the same rules would keep it if it were: most of it may be
     readable. What cannot be read stays, with all that is older, as it may stand on that, and with
-    what stands on it, which may be good.
+    what stands on it, which may be good. The newest good one of a disk that later backups skipped
+    stays.
     """
     stays = _wanted(stock.good_records, retention)
     # those that lack a file take no place of those that were only found broken
@@ -81,7 +82,7 @@ def judge(
         stays.setdefault(ident, f"{why}, though it is not good: {stock.wrong(ident)}")
     if not retention.is_set:
         stays = dict.fromkeys(stock.backups, "retention is not set")
-    for ident, why in _unjudged(stock, held):
+    for ident, why in [*_unjudged(stock, held), *_last_of_skipped(stock)]:
         stays.setdefault(ident, why)
     for ident in tuple(stays):
         for below in stock.needs(ident):
@@ -130,6 +131,20 @@ def _unjudged(stock: Stock, held: Mapping[str, str]) -> list[tuple[str, str]]:
             found.append((one, f"{below}, which it stands on, may be good"))
     newer = all_[all_.index(good[-1]) + 1 :] if good else all_
     return found + [(one, "no newer one is good") for one in newer]
+
+
+def _last_of_skipped(stock: Stock) -> list[tuple[str, str]]:
+    """(name, why) of the newest backup in which a disk is good, of each disk that the newest good
+    backup skips, as one whose secret libvirt gives to a running guest alone."""
+    good = stock.good_records
+    found = []
+    for target in sorted(good[-1].skipped if good else {}):
+        for one in reversed(stock.records):
+            if one.disk(target) and stock.wrong_disk(one.ident, target) is None:
+                why = f"the last that has {target}, which {good[-1].ident} skips"
+                found.append((one.ident, why))
+                break
+    return found
 
 
 def _why_not(stock: Stock, ident: str) -> str:

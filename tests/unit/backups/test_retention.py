@@ -108,6 +108,27 @@ def test_the_only_good_one_stays_whatever_came_after():
     assert kept([made.backup(1), *(broken(n) for n in range(2, 9))], last=1) == list(range(1, 9))
 
 
+def test_the_last_of_a_disk_that_later_ones_skip_stays():
+    """As an encrypted disk, which is in no backup of a guest that is off."""
+    both = [made.backup(n, [made.disk(of=n), made.disk("vdb", of=n)]) for n in (1, 2)]
+    skipped = {"vdb": "it is encrypted by libvirt", "sda": "a drive for cdrom"}
+    later = [made.backup(n, skipped=skipped) for n in range(3, 9)]
+    assert kept([*both, *later], last=3) == [2, 6, 7, 8]
+    assert why([*both, *later], 2, last=3) == f"the last that has vdb, which {made.ident(8)} skips"
+    again = made.backup(9, [made.disk(of=9), made.disk("vdb", of=9)])
+    assert kept([*both, *later, again], last=3) == [7, 8, 9]
+    detached = made.backup(9)
+    assert kept([*both, *later, detached], last=3) == [7, 8, 9]
+
+
+def test_of_a_disk_that_later_ones_skip_the_last_that_can_be_read_stays():
+    mark = Verified("2026-11-23T16:00:00Z", ("vda", "vdb"), {"vdb": "the piece at 0 is another"})
+    disks = [[made.disk(of=n), made.disk("vdb", of=n)] for n in (1, 2)]
+    backups = [made.backup(1, disks[0]), made.backup(2, disks[1], mark)]
+    backups += [made.backup(n, skipped={"vdb": "it has a size of 0"}) for n in (3, 4)]
+    assert kept(backups, last=1) == [1, 4]
+
+
 def test_with_no_good_one_nothing_goes():
     assert kept([broken(1), broken(2)], last=1) == [1, 2]
 
