@@ -170,6 +170,30 @@ def test_what_cloud_init_wrote_fits_the_copy(tmp_path, pair, path):
         assert macs == [FIRST, "52:54:00:00:00:0a"]
 
 
+def test_what_cloud_init_wrote_of_cards_by_their_names_asks_dhcp_in_the_copy(tmp_path, pair):
+    root = system(tmp_path / "root")
+    path = root / "etc/netplan/50-cloud-init.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text("network:\n  ethernets:\n    enp1s0:\n      addresses:\n      - 192.0.2.7/24\n")
+    heard, found = copied(root, pair)
+    network = json.loads(found["netplan/50-cloud-init.yaml"].partition("\n")[2])["network"]
+    assert network["ethernets"] == {"nic0": {"match": {"name": "e*"}, "dhcp4": True}}
+    assert len(heard) == 1
+
+
+@pytest.mark.parametrize("folder", ["sysconfig/network-scripts", "sysconfig/network"])
+def test_the_address_of_the_loopback_interface_is_no_address_of_the_original(
+    tmp_path, pair, folder
+):
+    root = system(tmp_path / "root")
+    path = root / "etc" / folder / "ifcfg-lo"
+    path.parent.mkdir(parents=True)
+    path.write_text("DEVICE=lo\nIPADDR=127.0.0.1\nNETMASK=255.0.0.0\n")
+    heard, found = copied(root, pair)
+    assert heard == []
+    assert found[f"{folder}/ifcfg-lo"] == "DEVICE=lo\nIPADDR=127.0.0.1\nNETMASK=255.0.0.0\n"
+
+
 @pytest.mark.parametrize(
     "path", ["systemd/network/10-cloud-init-nic1.network", "netplan/50-cloud-init.yaml"]
 )

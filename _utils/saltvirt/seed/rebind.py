@@ -52,9 +52,11 @@ class _Place:
 
 
 def _json_netplan(text: str) -> str:
-    """Of what cloud-init wrote: each interface that it names by its MAC address asks DHCP."""
+    """Of what cloud-init wrote: each interface that it names by its MAC address asks DHCP; if it
+    names none so, each network card."""
     macs = sorted({found.group().decode() for found in _MAC.finditer(text.encode())})
-    one = {f"nic{n}": {"match": {"macaddress": m}, "dhcp4": True} for n, m in enumerate(macs)}
+    matches = [{"macaddress": mac} for mac in macs] or [{"name": "e*"}]
+    one = {f"nic{n}": {"match": match, "dhcp4": True} for n, match in enumerate(matches)}
     network: dict[str, object] = {"version": 2, "ethernets": one}
     if re.search(r"(?m)^\s*renderer:\s*[\"']?NetworkManager", text):
         network["renderer"] = "NetworkManager"
@@ -99,7 +101,8 @@ def rebind(tree: Files, macs: Mapping[str, str]) -> list[str]:
             text = changed.decode()
         except UnicodeDecodeError:
             text = ""
-        if place.static and place.by_dhcp and place.static(text):
+        loopback = path.endswith("/ifcfg-lo")  # each machine has its address
+        if place.static and place.by_dhcp and place.static(text) and not loopback:
             if _ours(path, content):
                 changed = place.by_dhcp(text).encode()
                 notes.append(
