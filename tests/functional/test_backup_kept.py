@@ -333,6 +333,12 @@ def test_room_is_looked_at_also_while_libvirt_does_not_answer(served, monkeypatc
     assert "what the guest overwrites" in served.keeper.why_over()
 
 
+def fallocated(path, size):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, size)
+
+
 def test_how_fast_it_fills_says_how_much_room_is_needed(tmp_path, monkeypatch):
     free = [1000 * MIB]
     monkeypatch.setattr(
@@ -340,10 +346,25 @@ def test_how_fast_it_fills_says_how_much_room_is_needed(tmp_path, monkeypatch):
     )
     scratch = keeper.Scratch(str(tmp_path / "not yet"))
     scratch.check()
-    free[0] -= 10 * MIB
+    fallocated(tmp_path / "not yet/web1/vda.qcow2", 10 * MIB)
     scratch.check()
-    free[0] -= 100 * MIB  # at this rate it is full before it is looked again
+    # at this rate it is full before it is looked again
+    fallocated(tmp_path / "not yet/web1/vdb.qcow2", 100 * MIB)
     with pytest.raises(errors.OperationFailed, match=r"has less than 1\.03 GiB free"):
+        scratch.check()
+
+
+def test_a_disk_that_is_allocated_beside_it_ends_no_backup(tmp_path, monkeypatch):
+    free = [1000 * MIB]
+    monkeypatch.setattr(
+        keeper.os, "statvfs", lambda _path: SimpleNamespace(f_bavail=free[0], f_frsize=1)
+    )
+    scratch = keeper.Scratch(str(tmp_path / "_backup"))
+    scratch.check()
+    free[0] -= 200 * MIB
+    scratch.check()
+    free[0] = 255 * MIB
+    with pytest.raises(errors.OperationFailed, match="has less than 256 MiB free"):
         scratch.check()
 
 

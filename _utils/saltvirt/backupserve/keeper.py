@@ -43,6 +43,8 @@ _ROOM_S, _AHEAD = 0.25, 8
 # libvirt that is being restarted has so long to come back before what was begun is left to others
 _BACK_S = 60
 _MOST_BYTES = 1024**2
+# of st_blocks
+_BLOCK = 512
 # one more is told at once that he cannot call, as if nobody were there
 _CALLERS = 16
 
@@ -209,28 +211,38 @@ def recover(conn: libvirt.virConnect, journal: Journal) -> None:
 
 
 class Scratch:
-    """The place of what the guest overwrites during a backup. Where it is full, QEMU fails a write
-    of the guest's."""
+    """The place of what guests overwrite during a backup. Where it is full, QEMU fails a write of
+    the guest's."""
 
     def __init__(self, folder: str) -> None:
-        while not os.path.isdir(folder):
-            folder = os.path.dirname(folder)
-        self._folder = folder
-        self._free: int | None = None
+        self._folder = self._place = folder
+        while not os.path.isdir(self._place):
+            self._place = os.path.dirname(self._place)
+        self._stored = self._bytes()
 
     def check(self) -> None:
-        """Raises OperationFailed where there is too little room until the next looks, as fast as it
-        has filled since the last one."""
-        found = os.statvfs(self._folder)
-        free = found.f_bavail * found.f_frsize
-        filled = max(0, (free if self._free is None else self._free) - free)
-        self._free = free
+        """Raises OperationFailed where there is too little room until the next looks, as fast as
+        guests have overwritten since the last one. What else takes room there, such as a disk that
+        is allocated at once, says nothing of that."""
+        stored = self._bytes()
+        filled = max(0, stored - self._stored)
+        self._stored = stored
+        found = os.statvfs(self._place)
         needed = ROOM_BYTES + _AHEAD * filled
-        if free < needed:
+        if found.f_bavail * found.f_frsize < needed:
             raise errors.OperationFailed(
-                f"{self._folder} has less than {units.human_bytes(needed)} free: what the guest "
+                f"{self._place} has less than {units.human_bytes(needed)} free: what the guest "
                 "overwrites during a backup is kept there"
             )
+
+    def _bytes(self) -> int:
+        """So much is kept there of all guests."""
+        found = 0
+        for parent, _, names in os.walk(self._folder):
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):  # another backup has ended
+                    found += os.lstat(os.path.join(parent, name)).st_blocks * _BLOCK
+        return found
 
 
 def main(_words: list[str]) -> int:
