@@ -9,6 +9,7 @@ from salt.exceptions import CommandExecutionError
 
 from saltvirt import errors
 from saltvirt.answers.snapshots import SnapshotReverted
+from saltvirt.host.snapshot import read
 from saltvirt.operations import snapshots
 from saltvirt.operations.snapshots import Delete, Revert, Snapshot
 from tests.functional.cloud import Fleet
@@ -66,6 +67,13 @@ def test_create_and_list(virt, dom):
     assert (second["name"], second["parent"], second["external"]) == ("a-x", "a", False)
     assert (first["current"], second["current"], first["running"]) == (False, True, True)
     assert len(first["created"]) == len("2026-01-01 00:00:00")
+
+
+def test_what_the_balloon_has_taken_needs_no_room(conn, dom):
+    """It is in no snapshot: QEMU writes no page of it."""
+    _, most, now, *_ = dom.info()
+    assert now < most
+    assert read.guest(conn, dom).memory_kib == now
 
 
 def test_a_driver_without_checkpoints_has_snapshots_all_the_same(virt, dom, monkeypatch):

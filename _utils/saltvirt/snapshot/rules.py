@@ -32,7 +32,8 @@ class GuestDisk:
 
 @dataclass(frozen=True)
 class Guest:
-    """What of a guest its snapshots depend on. variables: it has firmware that keeps variables.
+    """What of a guest its snapshots depend on. memory_kib: what it has of its memory now; what the
+    balloon has taken is not in a snapshot. variables: it has firmware that keeps variables.
     tpm: it has an emulated TPM. disks: those that it may write to."""
 
     name: str

@@ -41,7 +41,7 @@ def guest(conn: libvirt.virConnect, domain: libvirt.virDomain) -> rules.Guest:
     return rules.Guest(
         name=domain.name(),
         running=bool(domain.isActive()),
-        memory_kib=int(domain.info()[1]),
+        memory_kib=int(domain.info()[2]),
         variables=ours and model.has_variables(root),
         tpm=root.find("devices/tpm/backend[@type='emulator']") is not None,
         disks=tuple(_disks(conn, root)) if ours else (),
