@@ -21,6 +21,8 @@ from saltvirt.snapshot.tree import Snapshot
 
 FOLDER = f"{places.STATE}/snapshots"
 _VARIABLES, _TPM = "variables", "tpm"
+# the guest had no file of variables yet
+_NONE = "no-variables"
 # swtpm's own, of no use to the next one
 _LOCK = ".lock"
 _TRIES = 5
@@ -57,6 +59,8 @@ def save(conn: libvirt.virConnect, domain: libvirt.virDomain, snapshot: Snapshot
             os.makedirs(folder, mode=0o700, exist_ok=True)
         if own and variables and os.path.exists(variables):
             _copy_steady(variables, f"{part}/{_VARIABLES}")
+        elif own:
+            os.mkdir(f"{part}/{_NONE}")
         if tpm and os.path.isdir(tpm):
             for path in _files(tpm):
                 _copy_steady(f"{tpm}/{path}", f"{part}/{_TPM}/{path}")
@@ -64,18 +68,15 @@ def save(conn: libvirt.virConnect, domain: libvirt.virDomain, snapshot: Snapshot
         os.rename(part, target)
 
 
-def is_saved(uuid: str, snapshot: Snapshot) -> bool:
-    """Whether this host has what was saved for the snapshot."""
-    return os.path.isdir(_folder(uuid, snapshot))
-
-
 def not_restored(domain: libvirt.virDomain, snapshot: Snapshot) -> list[str]:
     """Sentences about what going back to the snapshot leaves as it is."""
-    if snapshot.memory != "no" or is_saved(domain.UUIDString(), snapshot):
+    if snapshot.memory != "no":
         return []
+    saved = _folder(domain.UUIDString(), snapshot)
+    variables = any(os.path.exists(f"{saved}/{name}") for name in (_VARIABLES, _NONE))
     what = [
-        *(["firmware variables"] if snapshot.variables else []),
-        *(["TPM state"] if snapshot.tpm else []),
+        *(["firmware variables"] if snapshot.variables and not variables else []),
+        *(["TPM state"] if snapshot.tpm and not os.path.isdir(f"{saved}/{_TPM}") else []),
     ]
     if not what:
         return []
@@ -90,7 +91,8 @@ def restore(conn: libvirt.virConnect, domain: libvirt.virDomain, snapshot: Snaps
         return
     path, state = files.variables_of(root), _tpm(root, uuid)
     with own_files.permitted(), _words("put back the firmware variables and the TPM state"):
-        if path and _is_own(conn, path, domain.name()):
+        known = any(os.path.exists(f"{saved}/{name}") for name in (_VARIABLES, _NONE))
+        if known and path and _is_own(conn, path, domain.name()):
             _put_back(f"{saved}/{_VARIABLES}", path)
         if state and os.path.isdir(f"{saved}/{_TPM}"):
             kept = _files(f"{saved}/{_TPM}")
