@@ -333,7 +333,8 @@ def test_update_changes_a_running_guest_at_once(hv):
     hv.virsh("destroy", "t1")  # a CD drive on IDE comes with the next start
     hv.virsh("start", "t1")
     disks = [more[0], more[2], {**cd, "source_file": "/var/tmp/t1.iso"}]
-    status = hv.call("update", "t1", disks=disks, graphics={"type": "vnc", "password": "second"})
+    secret = {"type": "vnc", "password": "second"}
+    status = hv.call("update", "t1", disks=disks, graphics=secret, detach=["data"])
     assert "errors" not in status, status
     tree = hv.xml("t1", "--security-info")
     assert tree.find("devices/disk[@device='cdrom']/source").get("file") == "/var/tmp/t1.iso"
@@ -345,7 +346,7 @@ def test_update_changes_a_running_guest_at_once(hv):
 
 def test_update_says_what_the_guest_did_not_take_at_once(hv):
     hv.call("init", "t1", 1, 64, image=IMAGE, disks=[SYSTEM, {"name": "v", "size": 4}], seed=False)
-    status = hv.call("update", "t1", disks=[SYSTEM], mem=128)
+    status = hv.call("update", "t1", disks=[SYSTEM], mem=128, detach=True)
     assert status["errors"] == [
         "disks:vdb: the guest has not released it; it is removed when the guest stops"
     ]
