@@ -53,7 +53,7 @@ def test_devices_come_and_go_while_it_runs(hv):
     macs = {mac.get("address") for mac in hv.xml(NAME).iterfind("devices/interface/mac")}
     hv.lab.wait(lambda: macs <= seen(hv), "its kernel has taken the interface in")
     time.sleep(3)  # and the disk, which its agent does not tell of
-    status = hv.call("update", NAME, disks=[SYSTEM], interfaces=[ETH0])
+    status = hv.call("update", NAME, disks=[SYSTEM], interfaces=[ETH0], detach=True)
     assert "errors" not in status, status
     assert "_data.qcow2" not in hv.virsh("domblklist", NAME)
     assert len(hv.xml(NAME).findall("devices/interface")) == 1
