@@ -43,6 +43,17 @@ def test_what_somebody_else_wrote_there_is_nobodys(two, change):
     assert not mine.is_of(BEAT, "")
 
 
+@pytest.mark.parametrize("mac", ["\u00e9", "\ud800", "x" * 64])
+def test_a_mac_of_any_characters_ends_no_reading_of_the_pool(two, mac):
+    """The thread of the pool ended, so that the pool counted as lost on each host that read it."""
+    mine, _theirs = two
+    one = pools.Pool("/x", ["true"], ["hv1", "hv2", "hv3"], lambda: 7.0, mine.is_of)
+    forged = {**BEAT.to_answer(), pool_keys.MAC: mac}
+    one._take(5, {"beats": {"hv2": forged}})
+    assert (one.beats, one.wrote_s, one.read_s) == ({}, 5, 5)
+    one.end()
+
+
 def test_of_a_host_that_told_no_key_nothing_is_taken(two):
     mine, theirs = two
     assert not theirs.is_of(*read(mine.seal(replace(BEAT, host="hv1"))))

@@ -65,7 +65,12 @@ class PoolKeys:
     def is_of(self, beat: Beat, mac: str) -> bool:
         """Whether the host has sealed that beat: by the key that it told last."""
         key = self._keys.peers.get(beat.host)
-        return key is not None and hmac.compare_digest(_mac(key, beat.to_answer()), mac)
+        if key is None:
+            return False
+        # bytes, for compare_digest refuses a text that is not ASCII, and anybody may write one
+        return hmac.compare_digest(
+            _mac(key, beat.to_answer()).encode(), mac.encode(errors="replace")
+        )
 
     def _write(self) -> None:
         with contextlib.suppress(OSError):
