@@ -96,6 +96,50 @@ def test_a_guest_that_may_be_on_a_silent_host_stays_in_the_record(tmp_path):
     assert away_of(cloud) == {"a"}
 
 
+def test_a_guest_that_its_silent_host_may_still_run_is_not_moved(tmp_path):
+    """A migration shows the guest on its target, too, and only the old host knows of it."""
+    cloud = Cloud(tmp_path, {"a": "hv1"})
+
+    def move(guest, target):
+        cloud.silent = ["hv1"]
+        return lost(cloud, guest, "hv2")
+
+    outcome = drain(cloud, move)
+    assert (outcome.moved, outcome.left["a"]) == ({}, "hv1: no answer in 306 s")
+    assert (KEYS, away_of(cloud)) == ([], {"a"})
+
+
+def test_a_guest_whose_host_is_silent_on_the_way_back_is_not_back(tmp_path):
+    cloud = Cloud(tmp_path, {"a": "hv1"})
+    drain(cloud)
+
+    def move(guest, target):
+        cloud.silent = [cloud.guests[guest]]
+        cloud.guests[guest] = target
+        raise ConnectionFailed("no answer")
+
+    outcome = outcome_of(bring_back(cloud, move).run())
+    assert (outcome.moved, outcome.left) == ({}, {"a": "no answer"})
+    assert (KEYS, away_of(cloud)) == ([], {"a"})
+
+
+@pytest.mark.parametrize("old", ["purged", "renamed"])
+def test_a_guest_of_a_name_that_left_before_is_not_taken_for_that_one(tmp_path, old):
+    """It stayed, and the evacuation said that all had gone."""
+    cloud = Cloud(tmp_path, {"a": "hv1"})
+    drain(cloud)
+    host = cloud.guests.pop("a")
+    if old == "renamed":
+        cloud.guests["b"], cloud.uuids["b"] = host, "uuid-a"
+    cloud.guests["a"], cloud.uuids["a"] = "hv1", "uuid-of-another"
+
+    def move(guest, target):
+        raise OperationFailed("it is on a CD")
+
+    outcome = drain(cloud, move)
+    assert (outcome.moved, outcome.left) == ({}, {"a": "it is on a CD"})
+
+
 def test_an_answer_that_is_lost_on_the_way_back_is_no_guest_that_stays_away(tmp_path):
     cloud = Cloud(tmp_path, {"a": "hv1"})
     drain(cloud)

@@ -300,7 +300,7 @@ class Restore:
             others = record.others & set(unknown)
             record.open(others)
             outcome = moves.run(planned.values(), self.migrate, self.report, self.limits)
-            self._settle(record, {move.guest: move.source for move in planned.values()}, outcome)
+            self._settle(record, planned, outcome)
             record.forget(uuid for uuid, move in planned.items() if move.guest in outcome.moved)
             outcome.left.update(unknown)
             record.open(others)
@@ -359,22 +359,30 @@ class Restore:
         return None
 
     def _settle(
-        self, record: EvacuationRecord, sources: dict[str, str], outcome: moves.MovesOutcome
+        self,
+        record: EvacuationRecord,
+        planned: Mapping[str, moves.GuestMove],
+        outcome: moves.MovesOutcome,
     ) -> None:
         """Asks all hosts what became of those that are said to be left: the answer may have been
-        lost, or somebody else has moved or removed them."""
+        lost, or somebody else has moved or removed them. A guest is back only if the host that it
+        comes from was heard: of a guest on its way that one alone knows."""
         if not outcome.left:
             return
         seen = migrating.locations(self.fleet)
-        for uuid, found in record.observed(seen).items():
-            called = next(iter(found.hosts.values()), record.guests[uuid])
-            if called in outcome.left and found.is_back(self.host):
-                KeyStore(self.fleet.opts).moved(called, sources[called], self.host)
-                outcome.moved[called] = self.host
-                del outcome.left[called]
-            elif called in outcome.left and found.is_gone:
+        observed = record.observed(seen)
+        for uuid, move in planned.items():
+            found = observed[uuid]
+            if move.guest not in outcome.left:
+                continue
+            if found.is_back(self.host) and move.source in seen.hosts:
+                called = found.hosts[self.host]
+                KeyStore(self.fleet.opts).moved(called, move.source, self.host)
+                outcome.moved[move.guest] = self.host
+                del outcome.left[move.guest]
+            elif found.is_gone:
                 record.forget([uuid])
-                del outcome.left[called]
+                del outcome.left[move.guest]
 
 
 def _evacuates(owner: str) -> bool:

@@ -32,6 +32,10 @@ class Observed:
         """Whether it is on the host, and on its way nowhere."""
         return host in self.hosts and len(self.hosts) == 1 and not self.moving
 
+    def is_away(self, host: str) -> bool:
+        """Whether it is on other hosts, and on its way nowhere."""
+        return bool(self.hosts) and host not in self.hosts and not self.moving
+
     @property
     def is_gone(self) -> bool:
         """Whether no host has it."""
@@ -45,6 +49,7 @@ class EvacuationRecord:
         self.fleet, self.host = fleet, host
         self.guests: away.Guests = {}
         self._others: set[str] = set()
+        self._leaving: set[str] = set()
 
     def mark(self) -> MaintenanceMark | None:
         """The host's mark. Raises as Fleet.one does."""
@@ -70,7 +75,9 @@ class EvacuationRecord:
     def leave(self, guests: Iterable[Guest], reason: str) -> None:
         """Writes down that these are about to leave. Raises OperationFailed where the host does not
         record it."""
-        self.guests.update({guest.uuid or guest.name: guest.name for guest in guests})
+        leaving = {guest.uuid or guest.name: guest.name for guest in guests}
+        self.guests.update(leaving)
+        self._leaving.update(leaving)
         self.close(reason)
 
     def close(self, reason: str) -> None:
@@ -119,6 +126,8 @@ class EvacuationRecord:
     def settle(self, outcome: MovesOutcome) -> None:
         """Asks all hosts what became of those that are said to be left, whose answer may have been
         lost, or that somebody else moved or removed; record and outcome say what was observed.
+        Another guest of the same name may have left before. Of a guest on its way the old host
+        alone knows that, so a guest is elsewhere only if that host was heard.
         """
         said = {uuid for uuid, name in self.guests.items() if name in outcome.left}
         if not said:
@@ -128,10 +137,12 @@ class EvacuationRecord:
             name, found = self.guests[uuid], self._observed(seen, uuid)
             if found.is_back(self.host):
                 self.forget([uuid])
+            elif uuid not in self._leaving:
+                continue
             elif found.is_gone:
                 self.forget([uuid])
                 del outcome.left[name]
-            elif found.hosts and self.host not in found.hosts and not found.moving:
+            elif self.host in seen.hosts and found.is_away(self.host):
                 new, called = next(iter(found.hosts.items()))
                 KeyStore(self.fleet.opts).moved(called, self.host, new)
                 outcome.moved[name] = new
