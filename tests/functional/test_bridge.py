@@ -103,6 +103,14 @@ def test_ifupdown_the_bridge_comes_up_at_the_start_of_the_host(line, lines):
     assert found[first : found.index("iface br0 inet static")] == lines
 
 
+@pytest.mark.parametrize("line", ["", "auto /eth0", "auto eth1"])
+def test_ifupdown_the_bridge_comes_up_where_another_file_starts_the_interface(line):
+    """The host lost its network at the next start, long after the bridge was confirmed."""
+    text = INTERFACES.replace("allow-hotplug eth0", line)
+    found = ifupdown.plan("br0", "eth0", "/i", text).files["/i"]
+    assert "\n\nauto br0\n\niface eth0 inet manual\n" in found
+
+
 def test_ifupdown_options_may_be_set_off_by_tabs():
     text = INTERFACES.replace("address 10", "address\t10")
     assert "address\t10.0.0.5/24" in ifupdown.plan("br0", "eth0", "/i", text).files["/i"]

@@ -98,6 +98,8 @@ def plan(bridge: str, interface: str, path: str, text: str) -> BridgePlan:
     _check(interface, path, text)
     name = rf"(?<![\w.:-]){re.escape(interface)}(?![\w.:-])"
     changed = _started(bridge, name, _moved(bridge, interface, text, name))
+    if not _is_started(bridge, changed):  # another file starts the interface, or a pattern
+        changed = changed.rstrip("\n") + f"\n\nauto {bridge}\n"
     changed = changed.rstrip("\n") + f"\n\niface {interface} inet manual\n"
     vlans = _vlans(interface, text)
     up = tuple(("ifup", vlan) for vlan in vlans)
@@ -160,6 +162,12 @@ def _started(bridge: str, name: str, text: str) -> str:
 
     heads = rf"^(auto|allow-auto|allow-hotplug)([ \t].*?{name}.*)$"
     return re.sub(heads, line, text, flags=re.MULTILINE)
+
+
+def _is_started(bridge: str, text: str) -> bool:
+    """Whether a line of the text brings the bridge up at the start of the host."""
+    lines = (line.split() for line in text.splitlines())
+    return any(line[:1] in (["auto"], ["allow-auto"]) and bridge in line[1:] for line in lines)
 
 
 def _moved(bridge: str, interface: str, text: str, name: str) -> str:
