@@ -47,6 +47,16 @@ def test_a_host_sends_its_parts_beside_what_it_returns():
         assert parts == []
 
 
+def test_a_host_puts_no_words_of_its_own_into_what_others_say():
+    many = [[f"g{i}", "x"] for i in range(10**5)]
+    sent = [["y" * 10**6, "x"], ["web1 runs on hv1", "\x1b[2Jweb1 is shut off"], *many]
+    with confidential.collected() as parts:
+        answer.from_return("hv2", {"return": "x", "others": sent})
+    assert confidential.cut("web1 runs on hv1", parts) == "somebody"
+    assert {instead for _, instead in parts} == {"somebody"}
+    assert len(parts) == 9_999, "what a host sends costs no minutes"
+
+
 class Room:
     warns, keeps_room = False, True
 
