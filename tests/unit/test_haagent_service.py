@@ -540,6 +540,32 @@ def test_a_watchdog_is_fed_whatever_the_agent_is_about(monkeypatch):
     one.end()
 
 
+def test_of_two_threads_that_are_stopped_before_they_feed_only_one_feeds_late():
+    """The proof bears one that was stopped: each of two fed for a whole time-out of the watchdog
+    more."""
+    fed, now, stopped, goes_on = [], [100.0], threading.Event(), threading.Event()
+
+    def feed():
+        stopped.set()
+        assert goes_on.wait(60)
+        fed.append(now[0])
+
+    one = feeder.Feeder(mock.Mock(feed=feed), lambda: now[0], 1)
+    first = threading.Thread(target=one.until, args=(105,))
+    first.start()
+    assert stopped.wait(60)
+    second = threading.Thread(target=one._feed)
+    looked = threading.Event()
+    one._clock = lambda: looked.set() or now[0]
+    second.start()
+    assert not looked.wait(0.2), "it looks once the first has fed"
+    now[0] = 114.0
+    goes_on.set()
+    first.join()
+    second.join()
+    assert fed == [114.0]
+
+
 def test_a_program_that_could_not_take_over_does_not(cloud, caplog):
     """SIGHUP ran it all the same: exit code 78, and the watchdog was armed."""
     one = cloud.start("hv1")

@@ -19,6 +19,7 @@ class Feeder:
     def __init__(self, watchdog: Watchdog, clock: Callable[[], float], every_s: float) -> None:
         self._watchdog, self._clock, self._every_s = watchdog, clock, every_s
         self._until_s: float | None = None
+        self._guard = threading.Lock()
         self._ends = threading.Event()
 
     def begin(self) -> None:
@@ -36,9 +37,12 @@ class Feeder:
         self._feed()
 
     def _feed(self) -> None:
-        until_s = self._until_s
-        if until_s is not None and self._clock() < until_s:
-            self._watchdog.feed()
+        """One thread at a time looks and feeds: ``HaPolicy.must_have_fired_s`` counts on one that
+        is stopped between the two, not on two in a row."""
+        with self._guard:
+            until_s = self._until_s
+            if until_s is not None and self._clock() < until_s:
+                self._watchdog.feed()
 
     def _run(self) -> None:
         while not self._ends.is_set():
