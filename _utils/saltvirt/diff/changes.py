@@ -32,6 +32,8 @@ NIC_LIVE = {
     "type", "network", "bridge", "dev", "portgroup", "bandwidth", "link_state", "filter", "vlan",
     "virtualport", "isolated_port",
 }  # fmt: skip
+# libvirt reconnects an interface in use between these kinds alone
+_NIC_KINDS = {"network", "bridge"}
 # the elements of an interface that say these
 _NIC_PARTS = {
     "source": {"type", "network", "bridge", "dev", "portgroup"}, "bandwidth": {"bandwidth"},
@@ -180,8 +182,9 @@ def _nics(
             continue
         new, old = normal.devices(nic, there, removed.get(path, ()))
         names = _differing(new, old)
-        direct = "direct" in (nic.type, there.type)
-        now = [name for name in names if name in NIC_LIVE and not direct]
+        kinds = {nic.type, there.type}
+        fixed = "direct" in kinds or (len(kinds) > 1 and not kinds <= _NIC_KINDS)
+        now = [name for name in names if name in NIC_LIVE and not fixed]
         text = _text(nic) if now == names else _only(now, nic, there)
         for name in names:
             values = old.get(name), new.get(name)

@@ -154,6 +154,12 @@ def test_moving_a_nic_keeps_its_mac():
     }
 
 
+def test_a_nic_that_libvirt_cannot_reconnect_waits_for_the_next_start():
+    changes = update(existing(), interfaces=[{"name": "eth0", "type": "user"}])
+    assert changes
+    assert not [change.path for change in changes if change.live]
+
+
 def test_nics_come_and_go():
     two = [{"name": "eth0"}, {"name": "eth1", "network": "lan"}]
     (change,) = update(existing(), interfaces=two)
