@@ -353,6 +353,7 @@ def test_update_says_what_the_guest_did_not_take_at_once(hv):
     assert [c["path"] for c in status["changes"] if not c["live"]] == [
         "current_memory_kib",
         "memory_kib",
+        "disks:vdb",
     ]
     hv.virsh("destroy", "t1")
     tree = hv.xml("t1")

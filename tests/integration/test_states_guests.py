@@ -328,7 +328,7 @@ def test_snapshots(applied, hv):
     assert saved["snapshot"] == "in it"
     assert any(note.startswith("it is external") for note in saved["notes"]), saved
     applied.changes("snapshot", "lab3", snapshot="beside", disk_only=True)
-    refused = failing(applied, "snapshot", "lab3", snapshot="q", quiesce=True, disk_only=False)
+    refused = applied.fails("snapshot", "lab3", snapshot="q", quiesce=True, disk_only=False)
     assert "quiesce is for" in refused
 
 
