@@ -1,0 +1,28 @@
+"""A sample of ``make life``: ordinary operations one after the other, with a guest that boots."""
+
+import pytest
+
+from tests.lab.fixtures import own_lab
+from tests.life import world
+from tests.life.run import attempt
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+# pairs that once lost a disk, a network or a snapshot
+WALKS = {
+    ("overlay", "bios", "pc"): ("add_disk", "clone", "backup", "restore_over", "grow_disk"),
+    ("raw", "uefi", "q35"): ("snapshot_default", "revert", "add_interface", "rename"),
+}
+
+
+@pytest.fixture(scope="module")
+def life_lab(request):
+    """A lab with shared storage and a backup target, prepared for walks."""
+    for cloud in own_lab(request, shared=True):
+        world.prepare(cloud, lambda _text: None)
+        yield cloud
+
+
+@pytest.mark.parametrize("combination", WALKS, ids="-".join)
+def test_verbs_one_after_the_other(life_lab, combination):
+    faults, commands = attempt(life_lab, 1, combination, WALKS[combination])
+    assert faults == [], "\n".join(commands)
