@@ -185,7 +185,7 @@ def test_a_key_without_a_guest_is_deleted_by_a_person_alone(fleet, monkeypatch):
 @pytest.mark.parametrize("status", [None, "accepted"])
 def test_the_key_of_a_guest_below_a_syndic_is_its_own_masters(fleet, monkeypatch, status):
     monkeypatch.setattr(KeyStore, "status", lambda _self, name: status)
-    goes, why = Purge(fleet, "web1")._key("hv2")
+    goes, why = Purge(fleet, "web1")._key("hv2", "")
     assert (goes, "its own master has the key" in why) == (False, True)
 
 
