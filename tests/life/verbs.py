@@ -98,8 +98,6 @@ def remove_disk(walk):
     words = ("virt.update", walk.guest.name)
     if walk.may_refuse(walk.guest.snapshots, *words, on=walk.guest.host, detach=True, **definition):
         walk.guest.disks, walk.guest.records = disks, records
-    elif "data" in disks:
-        walk.detached(model.DATA_MIB)
 
 
 @verb

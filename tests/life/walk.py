@@ -3,7 +3,6 @@
 import json
 import shlex
 
-from tests.lab.sh import LabError
 from tests.life import check, world
 from tests.life.model import Guest
 from tests.life.verbs import VERBS
@@ -31,7 +30,7 @@ class Walk:
     def __init__(self, lab, combination, number, say):
         self.lab, self.combination, self.number, self.say = lab, combination, number, say
         self.count, self.names, self.commands = 0, 0, []
-        self.guest, self.pending, self.before, self.freed = None, False, None, 0
+        self.guest, self.pending, self.before = None, False, None
 
     def run(self, verbs):
         """Make a guest, let the verbs follow, and remove it. Raises Broken."""
@@ -123,10 +122,6 @@ class Walk:
         """Note that the guest needs a new start for what was changed."""
         self.pending = self.guest.running
 
-    def detached(self, size_mib):
-        """Note that a disk was taken from the guest, whose file stays."""
-        self.freed += size_mib
-
     def locate(self):
         """Look which host has the guest now."""
         seen = world.look(self.lab)
@@ -201,6 +196,3 @@ class Walk:
 
 def _word(value):
     return value if isinstance(value, str) else json.dumps(value)
-
-
-__all__ = ["Broken", "Failed", "LabError", "Walk"]

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tests.integration.migration import counter
 from tests.lab import storage
-from tests.lab.sh import LabError
 from tests.life import image
 
 HERE = Path(__file__).parent
@@ -99,6 +98,3 @@ def reboot(lab, host):
             or lab.exec(host, ["virsh", "pool-start", pool], check=False).returncode == 0,
             f"pool {pool} of {host}",
         )  # fmt: skip
-
-
-__all__ = ["LabError", "clear", "look", "prepare", "probe", "reboot"]
