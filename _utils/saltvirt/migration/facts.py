@@ -95,7 +95,8 @@ class DiskReport(Fact):
     type: what it is in the end: file, block, network, …; source: its path. size_bytes: its
     virtual size; used_bytes: allocated. fs: type of the file system. chain: its backing files,
     nearest first. pool, volume: of a pool's volume; network: of a network disk; identity: of a
-    device or a volume. trouble: why it could not be looked at.
+    device or a volume. trouble: why it could not be looked at. seed: it is the volume that seeds
+    the guest, and was made for it.
     """
 
     target: str
@@ -116,6 +117,7 @@ class DiskReport(Fact):
     network: NetworkSource | None = seldom(None)
     identity: VolumeIdentity | None = seldom(None)
     trouble: str | None = seldom(None)
+    seed: bool = seldom(False)
 
     @property
     def key(self) -> str:

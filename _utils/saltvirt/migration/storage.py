@@ -13,8 +13,11 @@ from saltvirt.migration.facts import UNSEEN, BackingFile, DiskReport, PlaceRepor
 SHARED = "shared"
 COPY = "copy"
 OVERLAY = "overlay"
+SEED = "seed"
 KEEP = "keep"
 REFUSED = "refused"
+# where the volumes for cloud-init are, in the folder of images
+SEED_FOLDER = "_seed"
 # as saltvirt.images.cache names its files
 _BY_CONTENT = re.compile(r"/_base/[^/]+-[0-9a-f]{16}\.[a-z0-9]+$")
 UNKNOWN = "whether both hosts share it is not known"
@@ -22,8 +25,9 @@ UNKNOWN = "whether both hosts share it is not known"
 
 @dataclass(frozen=True)
 class DiskPlan:
-    """how: SHARED (proven: nothing to do), COPY (all of it), OVERLAY (its own part), KEEP (no
-    disk data), REFUSED (no way, see why).
+    """how: SHARED (proven: nothing to do), COPY (all of it), OVERLAY (its own part), SEED
+    (the volume for cloud-init, copied as a file before the guest moves), KEEP (no disk data),
+    REFUSED (no way, see why).
 
     path: here; there: on the target. bases: backing files that the target lacks and gets,
     deepest first. own: those of them that are the guest's own (the disk as it was before a
@@ -51,7 +55,8 @@ class DiskPlan:
     @property
     def left(self) -> list[str]:
         """The files that stay here when the guest is gone."""
-        return [*([self.path] if self.how in (COPY, OVERLAY) else []), *(b.path for b in self.own)]
+        copied = self.how in (COPY, OVERLAY, SEED)
+        return [*([self.path] if copied else []), *(b.path for b in self.own)]
 
 
 def plan(
@@ -69,6 +74,8 @@ def _plan_one(
     disk: DiskReport, seen: Mapping[str, PlaceReport], copy_storage: str | None
 ) -> DiskPlan:
     there = seen.get(disk.key, UNSEEN)
+    if disk.seed and not disk.trouble and there.shared is False and not there.exists:
+        return _made(disk, there, SEED, moved_bytes=disk.used_bytes)
     if not disk.trouble and (disk.read_only or _empty(disk)):
         return _made(disk, there, KEEP)
     why = _stuck(disk, there) or _apart(disk, there, copy_storage)
@@ -155,7 +162,7 @@ def coming(path: str) -> str:
 
 
 def copied(plans: Iterable[DiskPlan]) -> list[DiskPlan]:
-    """The plans whose data travels."""
+    """The plans of disks whose data libvirt sends, or we send in its place."""
     return [p for p in plans if p.how in (COPY, OVERLAY)]
 
 
@@ -187,7 +194,8 @@ def needed(plans: Iterable[DiskPlan]) -> dict[str, int]:
     for one in plans:
         along = [(b.path, b.used_bytes) for b in (*one.bases, *one.along)]
         moved = one.moved_bytes - sum(b.used_bytes for b in one.along)
-        parts = [*([(one.there, moved)] if one.how in (COPY, OVERLAY) else []), *along]
+        copied = one.how in (COPY, OVERLAY, SEED)
+        parts = [*([(one.there, moved)] if copied else []), *along]
         for path, size in parts:
             directory = path.rpartition("/")[0] or "/"
             found[directory] = found.get(directory, 0) + size
@@ -200,7 +208,7 @@ def promised(plans: Iterable[DiskPlan]) -> tuple[tuple[str, int], ...]:
     found: dict[str, int] = {}
     for one in plans:
         size = max(one.size_bytes, one.moved_bytes)
-        parts = [(one.there, size)] if one.how in (COPY, OVERLAY) else []
+        parts = [(one.there, size)] if one.how in (COPY, OVERLAY, SEED) else []
         parts += [(base.path, base.used_bytes) for base in one.bases]
         for path, size in parts:
             directory = path.rpartition("/")[0] or "/"

@@ -20,6 +20,19 @@ def plan(disk, seen=None, copy_storage=None):
     return storage.plan([report], {report.key: APART, **(seen or {})}, copy_storage)[0]
 
 
+def test_the_volume_that_seeds_the_guest_is_copied_unless_it_is_there():
+    path = "/srv/i/_seed/web1.iso"
+    iso = facts.report(device="cdrom", target="sda", source=path, read_only=True, seed=True,
+                       format="raw", used_bytes=4096)  # fmt: skip
+    [one] = storage.plan([iso], {path: facts.place(False, False, path=path)})
+    assert (one.how, one.there, one.left) == (storage.SEED, path, [path])
+    assert storage.needed([one]) == {"/srv/i/_seed": 4096}
+    assert storage.mode([one]) is None and storage.copied([one]) == []
+    for seen in (facts.place(True, True), facts.place(True, False), facts.place(False, None)):
+        [one] = storage.plan([iso], {path: seen})
+        assert (one.how, one.left) == (storage.KEEP, [])
+
+
 def test_a_plain_disk_is_copied_at_what_it_uses():
     found = plan(facts.disk())
     assert (found.how, found.moved_bytes, found.size_bytes) == ("copy", 10 * MIB, 2**30)

@@ -418,6 +418,6 @@ def marked(report: GuestReport) -> AbstractContextManager[dict[str, str]]:
     {folder: name}, see shared_folders."""
     found: list[str] = [report.nvram] if report.nvram else []
     for disk in report.disks:
-        if _is_there(disk) and disk.type == "file" and not disk.read_only:
+        if _is_there(disk) and disk.type == "file" and (disk.seed or not disk.read_only):
             found += [disk.source or "", *(base.path for base in disk.chain)]
     return shared_folders.put(found)

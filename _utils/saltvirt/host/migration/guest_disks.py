@@ -36,9 +36,23 @@ def read(
     """
     found = [_disk(element, conn) for element in root.iterfind("devices/disk")]
     return tuple(
-        replace(disk, chain=tuple(replace(b, own=_is_own(b.path, own)) for b in disk.chain))
+        _seed(
+            replace(disk, chain=tuple(replace(b, own=_is_own(b.path, own)) for b in disk.chain)),
+            own,
+        )
         for disk in found
     )
+
+
+def _seed(disk: DiskReport, own: Collection[str]) -> DiskReport:
+    """The disk, marked where it is the volume for cloud-init that was made for the guest."""
+    place = disk.source or ""
+    in_seeds = os.path.basename(os.path.dirname(place)) == storage.SEED_FOLDER
+    if disk.type != "file" or not disk.read_only or disk.trouble or not in_seeds:
+        return disk
+    if files.real(place) not in own or not os.path.isfile(place):
+        return disk
+    return replace(disk, seed=True, used_bytes=os.path.getsize(place))
 
 
 def _is_own(path: str, own: Collection[str]) -> bool:

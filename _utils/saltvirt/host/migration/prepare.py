@@ -120,11 +120,14 @@ def disks(target: Target, plans: Iterable[storage.DiskPlan], active: bool) -> No
     """Makes the volumes of all plans on the target.
 
     active: QEMU will fill them; else they are made when they are copied, but for block
-    devices, which must be there.
+    devices, which must be there. The volume that seeds the guest is copied here in both cases:
+    libvirt copies no medium of a drive.
     """
     for plan in plans:
         for base in plan.bases:
             backing_images.bring(target, base)
+        if plan.how == storage.SEED:
+            target.copy(plan.there, source=plan.path)
         if active:
             own(target, plan)
         if active and plan in storage.copied(plans):

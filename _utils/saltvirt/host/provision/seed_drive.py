@@ -41,8 +41,23 @@ def eject(conn: libvirt.virConnect, guest: str, images_dir: str) -> bool:
 
     Returns True when there was one. Raises NotFound, OperationFailed.
     """
-    volume = path(images_dir, guest)
     dom = lookup.lookup(conn, guest)
+    volumes = {path(images_dir, guest), *_recorded(dom)}
+    found = [_eject(conn, dom, volume) for volume in sorted(volumes)]
+    return any(found)
+
+
+def _recorded(dom: libvirt.virDomain) -> set[str]:
+    """The volumes that the guest's record names. A guest that came from another host has its volume
+    at the path that it had there, whatever folder of images this host has."""
+    with translated(f"read the record of {dom.name()}"):
+        paths = [disk.path or "" for disk in metadata.of_domain(dom).disks]
+    return {one for one in paths if os.path.basename(os.path.dirname(one)) == FOLDER}
+
+
+def _eject(conn: libvirt.virConnect, dom: libvirt.virDomain, volume: str) -> bool:
+    """Whether that volume was there."""
+    guest = dom.name()
     with translated(f"take the volume for cloud-init from {guest}"):
         if dom.isActive():
             _change(dom, volume, libvirt.VIR_DOMAIN_AFFECT_LIVE, 0)

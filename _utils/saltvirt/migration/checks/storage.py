@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 # cache modes that are safe to leave in the middle when two hosts share a file
 COHERENT = ("none", "directsync")
-# where the volumes for cloud-init are, in the folder of images
-SEED_FOLDER = "_seed"
 SLACK_BYTES = 64 * 1024 * 1024
 
 
@@ -31,7 +29,7 @@ def reasons(guest: GuestReport, host: TargetReport, request: CheckedMigration) -
             yield from _bases(disk, host)
         elif plan.how == storage.KEEP:
             yield from _kept(guest, disk, host)
-        else:
+        elif plan.how != storage.SEED:
             yield from _copied(guest, disk, plan, host, request)
     yield from _variables(guest, host)
     yield from _room(host, request)
@@ -61,16 +59,27 @@ def _kept(guest: GuestReport, disk: DiskReport, host: TargetReport) -> Iterator[
     name = disk.key
     seen = host.place(name)
     local = disk.is_local or disk.pool
-    if name and name.endswith(f"/{SEED_FOLDER}/{guest.name}.iso") and not seen.exists:
+    is_seed = disk.seed or name.endswith(f"/{storage.SEED_FOLDER}/{guest.name}.iso")
+    if is_seed and not seen.shared:
         yield (
-            f"{disk.device} {disk.target} has {name}, the volume that seeds the guest and has a "
-            f"private key: salt-run virt.seed_eject {guest.name} ejects and deletes it"
+            f"{disk.device} {disk.target} has {name}, the volume that seeds the guest, which "
+            f"cannot move along: {_stays(disk, seen, host)}; salt-run virt.seed_eject {guest.name} "
+            "ejects and deletes it"
         )
     elif name and local and not seen.exists:
         yield (
             f"{disk.device} {disk.target} is {name}, which "
             f"{host.hostname} does not have: put it there, or eject it"
         )
+
+
+def _stays(disk: DiskReport, seen: PlaceReport, host: TargetReport) -> str:
+    """Why the volume that seeds the guest is not copied to the target."""
+    if not disk.seed:
+        return "the guest's record does not name it, so it may be somebody else's"
+    if seen.exists:
+        return f"{host.hostname} already has another file of that name: look whose it is"
+    return seen.why or storage.UNKNOWN
 
 
 def _copied(
