@@ -31,7 +31,7 @@ from saltvirt.xml.domain import Domain
 from saltvirt.xml.metadata import GuestRecord, OwnDisk
 from tests.functional import killing
 from tests.functional.daemon import libvirtd  # noqa: F401
-from tests.functional.test_killed import DISK, GUEST, MIB, Host
+from tests.functional.test_killed import DISK, GUEST, MIB, POOL, Host
 from tests.functional.test_still_needed import opened
 
 TARGETS = ("vda", "vdb")
@@ -528,3 +528,25 @@ def test_what_the_next_increment_begins_from_comes_back_too(host):
         host.undo()
         assert look.look(conn, "web1") == then
         dom.checkpointLookupByName(name).delete(libvirt.VIR_DOMAIN_CHECKPOINT_DELETE_METADATA_ONLY)
+
+
+VOLUME = """<disk type='volume' device='disk'><driver name='qemu' type='qcow2'/>
+<source pool='p' volume='{}'/><target dev='vda' bus='virtio'/></disk>"""
+
+
+def test_the_volume_of_a_guest_that_is_off_has_its_size(host):
+    """libvirt looks into pools for a guest that runs alone."""
+    path = host.old("vda")
+    with host.conn() as conn:
+        pool = conn.storagePoolDefineXML(POOL.format(host.folder))
+        pool.create()
+        conn.lookupByName("web1").undefine()
+        disk = VOLUME.format(os.path.basename(path))
+        conn.defineXML(GUEST.format(name="web1", disks=disk))
+        try:
+            [looked] = look.look(conn, "web1").disks
+            assert (looked.source, looked.size_bytes) == ("p/vda.old", MIB)
+        finally:
+            conn.lookupByName("web1").undefine()
+            pool.destroy()
+            pool.undefine()

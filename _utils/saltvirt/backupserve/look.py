@@ -10,7 +10,7 @@ from saltvirt.backups import chains, record
 from saltvirt.backups.answers import GuestLook, LookedDisk
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
-from saltvirt.host.domain import lookup
+from saltvirt.host.domain import lookup, resize
 from saltvirt.host.storage import files
 from saltvirt.images import bitmaps
 from saltvirt.xml.backup import Checkpoint
@@ -85,7 +85,7 @@ def _is_encrypted(disk: Disk) -> bool:
 def _disk(conn: libvirt.virConnect, dom: libvirt.virDomain, disk: Disk) -> LookedDisk:
     target = str(disk.target)
     try:
-        size = connection.within(_ANSWERS_S, dom.blockInfo, target, 0)[0]
+        size = connection.within(_ANSWERS_S, _size, conn, dom, disk)
     except TimeoutError:
         raise errors.OperationFailed(
             f"the QEMU of {dom.name()} does not answer libvirt within {_ANSWERS_S} s: is it "
@@ -100,6 +100,13 @@ def _disk(conn: libvirt.virConnect, dom: libvirt.virDomain, disk: Disk) -> Looke
         encrypted=_is_encrypted(disk),
         old=format == record.QCOW2 and bitmaps.is_old(path(conn, disk)),
     )  # fmt: skip
+
+
+def _size(conn: libvirt.virConnect, dom: libvirt.virDomain, disk: Disk) -> int:
+    """The size of a disk in bytes. libvirt finds a pool's volume only for a guest that runs."""
+    if disk.type == "volume" and not dom.isActive():
+        return resize.size_of(conn, dom, str(disk.target))
+    return int(dom.blockInfo(str(disk.target), 0)[0])
 
 
 def _with(disk: LookedDisk, bitmaps: dict[str, str]) -> LookedDisk:
