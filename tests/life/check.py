@@ -17,7 +17,7 @@ def hosts(seen, guest):
     wrong += [f"{name} is defined on {homes[name]}" for name in sorted(homes)]
     for host, has in seen.items():
         wrong += _host(host, has, {guest.name} if host == guest.host else set())
-    return wrong + _files(seen)
+    return wrong + _files(seen, guest.detached)
 
 
 def _host(host, has, names):
@@ -34,9 +34,10 @@ def _host(host, has, names):
     return wrong
 
 
-def _files(seen):
+def _files(seen, detached):
     """Files that belong to no domain. Shared storage is listed on each host."""
     needed = {path for has in seen.values() for d in has["domains"].values() for path in d["files"]}
+    needed |= detached
     wrong = []
     for host, has in seen.items():
         left = [p for p in has["files"] if p not in needed and not any(b in p for b in BESIDE)]

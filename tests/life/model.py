@@ -31,7 +31,8 @@ class Guest:
     """A guest as its user thinks of it.
 
     disks: name to size in MiB. records: name to the numbers on that disk. interfaces: names.
-    snapshots: oldest first. backups: the records of each, oldest first.
+    snapshots: oldest first. backups: the records of each, oldest first. detached: paths of the
+    files of disks that were detached, which stay.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Guest:
     interfaces: list = field(default_factory=lambda: ["eth0"])
     snapshots: list = field(default_factory=list)
     backups: list = field(default_factory=list)
+    detached: set = field(default_factory=set)
     boot_dev: str | None = None
 
     def __post_init__(self):

@@ -93,11 +93,13 @@ def grow_disk(walk):
 def remove_disk(walk):
     sometimes_off(walk)
     disks, records = dict(walk.guest.disks), dict(walk.guest.records)
+    files = walk.files()
     walk.guest.remove_disk("data")
     definition = walk.guest.definition()
     words = ("virt.update", walk.guest.name)
     if walk.may_refuse(walk.guest.snapshots, *words, on=walk.guest.host, detach=True, **definition):
         walk.guest.disks, walk.guest.records = disks, records
+    walk.guest.detached |= files - walk.files()
 
 
 @verb

@@ -44,12 +44,15 @@ class Walk:
             VERBS[name](self)
             self.verify()
         self.runner("virt.purge", self.guest.name, force=True)
-        wrong = check.hosts(self._look(), Guest("", *self.combination, "none"))
+        none = Guest("", *self.combination, "none", detached=self.guest.detached)
+        wrong = check.hosts(self._look(), none)
         self.hold([line for line in wrong if not line.startswith(" is defined on []")])
 
     def begin(self, name):
         """Make the walk's guest."""
-        self.guest = Guest(name, *self.combination, self.lab.hosts[self.number % 2])
+        detached = self.guest.detached if self.guest else set()
+        host = self.lab.hosts[self.number % 2]
+        self.guest = Guest(name, *self.combination, host, detached=detached)
         words, named = self.init_words(name)
         self.runner(*words, **named)
 
@@ -128,6 +131,10 @@ class Walk:
         homes = [host for host in seen if self.guest.name in seen[host]["domains"]]
         self.hold([] if len(homes) == 1 else [f"{self.guest.name} is on {homes}"])
         self.guest.host = homes[0]
+
+    def files(self):
+        """The paths of the guest's files."""
+        return set(self._look()[self.guest.host]["domains"][self.guest.name]["files"])
 
     def exists(self, name):
         """Whether any host has a guest of that name."""
