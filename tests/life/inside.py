@@ -1,7 +1,7 @@
 """Runs on a hypervisor: prints as JSON what it has, from libvirt, /proc and the file systems.
 
 Its standard input is JSON: `folders` (whose files are listed) and `mark` (a file; files below
-/usr and /etc that are newer are listed).
+/usr and /etc that are newer are listed, if `system` is true).
 """
 
 import json
@@ -101,7 +101,8 @@ def main():
     if not os.path.exists(given["mark"]):
         open(given["mark"], "w").close()
     tools, emulators = processes()
-    newer = run("find", *SYSTEM, "-xdev", "-type", "f", "-newer", given["mark"]).splitlines()
+    find = ("find", *SYSTEM, "-xdev", "-type", "f", "-newer", given["mark"])
+    newer = run(*find).splitlines() if given["system"] else []
     firmware = listed(["/usr/share/OVMF", "/usr/share/qemu"])
     names = run("virsh", "list", "--all", "--name").split()
     with open("/proc/mounts", encoding="utf-8") as mounts:

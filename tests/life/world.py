@@ -52,9 +52,9 @@ def prepare(lab, say):
     lab.restart_master()
 
 
-def look(lab):
-    """{host: what inside.py prints there}."""
-    given = json.dumps({"folders": FOLDERS, "mark": MARK})
+def look(lab, system=False):
+    """{host: what inside.py prints there}. system: with the changed files of the host itself."""
+    given = json.dumps({"folders": FOLDERS, "mark": MARK, "system": system})
 
     def ask(host):
         argv = [PYTHON, "/opt/life/inside.py"]
