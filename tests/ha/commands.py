@@ -6,7 +6,7 @@ from saltvirt.ha import facts, reserve, view
 from saltvirt.ha.facts import OFF, RUNNING
 from saltvirt.ha.registry import Wished
 from tests.ha.grammar import MASTER, BadScenario
-from tests.ha.hosts import Copy
+from tests.ha.hosts import NUMBERS, Copy
 from tests.ha.scenario import guest, switch
 from tests.ha.world import World
 
@@ -104,7 +104,7 @@ def _settings(world, name, key, value=""):
 
 
 def _liar(world, name, to):
-    world.hosts[name].liar = switch(to, "liar")
+    world.hosts[name].liar = to if to == NUMBERS else switch(to, "liar")
 
 
 def _bmc(world, name, to):

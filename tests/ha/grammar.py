@@ -12,7 +12,7 @@ FORMS = {
     "disk": ["HOST on|full", "HOST slow SECONDS"],
     "run": ["HOST on|full"],
     "settings": [f"MACHINE {TIMES} SECONDS", "MACHINE program WORD", "MACHINE usual"],
-    "liar": ["HOST on|off"],
+    "liar": ["HOST on|off", "HOST numbers"],
     "network": ["MACHINE on|off"],
     "storage": ["HOST on|off", "HOST slow SECONDS"],
     "heartbeat": ["HOST on|off"],

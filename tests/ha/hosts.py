@@ -30,6 +30,18 @@ LOOK_S = 1
 SETTLES_S = 10
 
 
+NUMBERS = "numbers"
+
+
+def as_nobody_could_lead(beat):
+    """One beat is of a later term than any; the next grants the lead by times that no lead can
+    last, and tells of a registry that nobody has."""
+    if beat.seq % 2:
+        return replace(beat, term=beat.term + 1000)
+    terms = replace(beat.terms, lead_lease_s=0, clock_drift=1)
+    return replace(beat, terms=terms, stored_term=beat.term, stored=2**60)
+
+
 def like(beat, before):
     """The same, with the very objects of the one before where they are equal."""
     pairs = ((name, getattr(before, name)) for name in (one.name for one in fields(beat)))
@@ -181,10 +193,13 @@ class Host(Machine):
         return agent_disk.turn(self.state, seen, now_s, policy, self.disk)
 
     def as_told(self, beat):
-        """A liar says of all others that nobody hears them, and what would make a proof of them."""
+        """A liar says of all others that nobody hears them, and what would make a proof of them; or
+        numbers by which nobody could lead."""
         beat = replace(beat, terms=self.policy.terms(self.program))
         if not self.liar:
             return beat
+        if self.liar == NUMBERS:
+            return as_nobody_could_lead(beat)
         others = [name for name in self.world.hosts if name != self.name]
         boots = {name: one.boot for name, one in self.state.kept.registry.hosts.items()}
         terms = self.policy.terms(self.program)

@@ -92,6 +92,9 @@ def _differing(rng, steps, hosts, masters, only_masters, trap):
         )))  # fmt: skip
     if rng.random() < trap / 2:
         steps.append(_differing_trap(rng, hosts, masters))
+    if len(hosts) > 2 and rng.random() < 0.1:
+        step = rng.choice(steps)
+        step.insert(rng.randrange(len(step) + 1), f"liar {rng.choice(hosts)} numbers")
 
 
 def _setting(rng):

@@ -109,7 +109,7 @@ def test_the_lead_is_granted_to_one_master_in_a_term(asked, granted_to, may):
     [("", 0, True), ("m1", 0, True), ("m2", 5.9, False), ("m2", 6, True), ("m2", 9, True)],
 )
 def test_a_lead_is_over_for_others_when_its_time_has_passed(leader, granted_s, over):
-    assert safety.lead_is_over(Call("m1", 1, 1), leader, granted_s, POLICY) is over
+    assert safety.lead_is_over(Call("m1", 1, 1), leader, granted_s, POLICY.lead_lease_s) is over
 
 
 OWN = GuestRecord(host="h1", boot=4, run=True, epoch=7, places=(GuestPlace("h1", 4),))
@@ -300,6 +300,8 @@ def test_of_each_time_the_longer_one_counts(told, watchdog_s, fired_s):
     assert policy.must_have_fired_s(watchdog_s, replace(policy, **told).terms("")) == fired_s
     slow = replace(policy, clock_drift=0.2).terms("")
     assert policy.must_have_fired_s(10, slow) == pytest.approx(28 * 1.5)
+    stands_still = replace(slow, clock_drift=1.0)
+    assert policy.must_have_fired_s(10, stands_still) == float("inf")
 
 
 def test_a_lead_ends_by_the_shortest_time_of_those_who_granted_it():

@@ -109,12 +109,14 @@ def _follow(state: AgentState, view: AgentView, now_s: float, policy: HaPolicy) 
         granted_s = now_s - state.granted_s
         if not call.asks or not safety.may_grant(call, kept.term, kept.leader):
             continue
-        if not safety.lead_is_over(call, kept.leader, granted_s, policy):
+        # a shorter time of new settings counts for the next grant
+        lead_lease_s = max(policy.lead_lease_s, state.lead_lease_s or 0)
+        if not safety.lead_is_over(call, kept.leader, granted_s, lead_lease_s):
             continue
         if call.term == kept.term and call.seq <= kept.claim:
             continue  # it was answered before
         kept = replace(kept, term=call.term, leader=call.master, claim=call.seq)
-        state.kept, state.granted_s = kept, now_s
+        state.kept, state.granted_s, state.lead_lease_s = kept, now_s, policy.lead_lease_s
         if call.leading:
             state.kept = _obey(state, call, now_s, policy)
 

@@ -86,7 +86,8 @@ def turn(
     that needs nothing new there."""
     late = disk.taken()
     if late is not None:
-        state = _caught_up(state, *late)
+        lead_lease_s = max(policy.lead_lease_s, state.lead_lease_s or 0)
+        state = replace(_caught_up(state, *late), lead_lease_s=lead_lease_s)
     step = agent.step(state, view, now_s, policy)
     if disk.keeps(step.state.kept, step.state.granted_s):
         return step

@@ -64,8 +64,8 @@ class Kept:
 @dataclass
 class AgentState:
     """What the agent knows from step to step; a step changes a copy of it. kept: over a loss of
-    power; seq, believed, unpledged, tried, phase, feed_lease_s, watchdog_s: over its own restarts
-    in one boot; the rest begins anew.
+    power; seq, believed, unpledged, tried, phase, feed_lease_s, watchdog_s, lead_lease_s: over its
+    own restarts in one boot; the rest begins anew.
 
     since_s: when it began. granted_s: when it last granted the lead. sent: seq to when. heard: last
     beat of a peer by the network. believed: others may believe that its watchdog is armed.
@@ -73,6 +73,7 @@ class AgentState:
     first beat that said so. tried: the last epoch of each guest that was here in this boot.
     asked_s: since when it is to stop. first_seq: its first beat, since the agent began.
     feed_lease_s, watchdog_s: by what it feeds its watchdog; see ``safety.announced_s``.
+    lead_lease_s: for so long it last granted the lead.
     """
 
     host: str
@@ -94,6 +95,7 @@ class AgentState:
     first_seq: int = 0
     feed_lease_s: float | None = None
     watchdog_s: float | None = None
+    lead_lease_s: float | None = None
 
     def begun(self, now_s: float) -> AgentState:
         """As it is after the agent's own restart."""
@@ -105,6 +107,7 @@ class AgentState:
             first_seq=seq + 1,
             feed_lease_s=self.feed_lease_s,
             watchdog_s=self.watchdog_s,
+            lead_lease_s=self.lead_lease_s,
             believed=self.believed,
             unpledged=self.unpledged,
             phase=self.phase,

@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 from saltvirt.ha.policy import Terms
 from saltvirt.ha.registry import Registry, Wished
@@ -29,6 +30,10 @@ ALIVE = (STARTING, RUNNING, INCOMING)
 PANICKED, IO_FAILED, WATCHDOG, SILENT, FULL, UNCLEAR = (
     "panicked", "i/o failed", "watchdog", "silent", "full", "unclear",
 )  # fmt: skip
+
+
+# a number that a host tells of itself: what is counted on from it can be told, too
+Told = Annotated[int, 2**62]
 
 
 @dataclass(frozen=True)
@@ -74,9 +79,9 @@ class GuestThere(Fact):
     migration away that failed. trouble: what ails it while it is alive; seen: that, or how it
     ended, in words. resets: so often its own watchdog has reset it of late."""
 
-    epoch: int
+    epoch: Told
     state: str
-    migrated: int = seldom(0)
+    migrated: Told = seldom(0)
     trouble: str = seldom("")
     seen: str = seldom("")
     resets: int = seldom(0)
@@ -102,8 +107,8 @@ class Beat(Fact):
     """
 
     host: str
-    boot: int
-    seq: int
+    boot: Told
+    seq: Told
     phase: str = WORKING
     freeze: bool = False
     live: bool = False

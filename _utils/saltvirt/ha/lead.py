@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from saltvirt.ha import safety
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from saltvirt.ha.facts import ArrivedBeat, Beat
     from saltvirt.ha.registry import Registry
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 # a master whose disk was lost may have had terms that no majority ever saw
 FORGOTTEN = 1000
+# by so much at once a term rises at most: no host's word brings it near the end of all numbers
+HIGHER = 2**32
 
 
 def led(state: MasterState, view: View, now_s: float) -> MasterState:
     """The state with its term, whether it leads, and what it may rely on."""
     state = _with_term(state, view, now_s)
-    by = view.policy.lead_by(one.beat.terms for one in _granting(state, view))
-    leading = safety.leads(_granted_s(state, view), now_s, by)
-    if not leading:
+    if not _leads(state, view, now_s):
         return replace(state, leading_s=None, promised_s={}, ran_s={})
     if state.leading_s is None:
         state = replace(state, leading_s=now_s)
@@ -42,15 +42,29 @@ def _with_term(state: MasterState, view: View, now_s: float) -> MasterState:
     highest = max((beat.term for beat in beats), default=own)
     if state.seq > 0 and (highest < own or (highest == own and _is_own(state, beats, own))):
         return state
-    if state.seq > 0 and not may_ask(state, view, now_s):
+    if state.seq > 0 and (_holds_term(state, view, now_s) or not may_ask(state, view, now_s)):
         return state
     if not own and not safety.is_enough(view.beats, _members(state, view), view.alone):
         return state  # it may have had any term: a majority knows what was granted
     count, place = len(view.masters), view.masters.index(state.master)
+    highest = min(highest, own + HIGHER)
     term = max(highest, own) + (1 if own or not highest else FORGOTTEN)
     term += (place - term) % count
     kept = replace(state.kept, term=term)
-    return replace(state, kept=kept, seq=0, asked_s={}, leading_s=None, ready=False, committed=0)
+    return replace(
+        state, kept=kept, seq=0, asked_s={}, leading_s=None, ready=False, committed=0, term_s=now_s
+    )
+
+
+def _holds_term(state: MasterState, view: View, now_s: float) -> bool:
+    """It keeps a new term for a while, whatever hosts tell: each higher term of a host would end
+    what it has begun, and a host can tell a higher one in each beat. Who leads keeps its term until
+    each proof that it waits for could be complete."""
+    if state.term_s is None:
+        return False
+    leads = state.leading_s is not None
+    hold_s = 3 * view.policy.must_have_fired_s(0) if leads else view.policy.lead_lease_s
+    return now_s - state.term_s < hold_s
 
 
 def _is_own(state: MasterState, beats: Iterable[Beat], term: int) -> bool:
@@ -87,25 +101,43 @@ def _granting(state: MasterState, view: View) -> list[ArrivedBeat]:
     ]
 
 
-def _granted_s(state: MasterState, view: View) -> float | None:
-    """When it sent the last call for the lead that a majority has granted."""
-    claims = {one.beat.host: one.beat.claim for one in _granting(state, view)}
+def _leads(state: MasterState, view: View, now_s: float) -> bool:
+    """Whether a majority has granted it the lead, on terms by which that lasts still. The terms of
+    one host end no lead that a majority without it has granted."""
+    terms = {one.beat.host: view.policy.lead_by([one.beat.terms]) for one in _granting(state, view)}
+    for by in set(terms.values()):
+        hosts = {host for host, one in terms.items() if one.lead_s >= by.lead_s}
+        if safety.leads(_granted_s(state, view, hosts), now_s, by):
+            return True
+    return False
+
+
+def _granted_s(state: MasterState, view: View, hosts: Collection[str]) -> float | None:
+    """When it sent the last call for the lead that a majority has granted, of these hosts."""
+    claims = {
+        one.beat.host: one.beat.claim for one in _granting(state, view) if one.beat.host in hosts
+    }
     for seq in sorted(set(claims.values()), reverse=True):
-        hosts = [host for host, claim in claims.items() if claim >= seq]
-        if safety.is_enough(hosts, _members(state, view), view.alone):
+        granted = [host for host, claim in claims.items() if claim >= seq]
+        if safety.is_enough(granted, _members(state, view), view.alone):
             return state.asked_s.get(seq)
     return None
 
 
 def _read(state: MasterState, view: View, now_s: float) -> MasterState:
     """The last registry of all that may have been acted by: the newest that a majority knows, which
-    are those by whom it leads."""
-    granting = _granting(state, view)
+    are those by whom it leads. A host that tells of a newer one, and does not send it, is waited
+    for only for a while: a registry that was acted by is kept by each majority."""
     own = state.kept.registry
-    stamp = max([own.stamp, *((one.beat.stored_term, one.beat.stored) for one in granting)])
-    told = [one.beat.registry for one in granting if one.beat.registry is not None]
-    for one in [own, *told]:
-        if one.stamp == stamp:
+    granting = [one.beat for one in _granting(state, view)]
+    stamps = {beat.host: (beat.stored_term, beat.stored) for beat in granting}
+    sent = [beat.registry for beat in granting if beat.registry is not None]
+    newest = max([own.stamp, *stamps.values()])
+    waited = now_s - (state.leading_s or now_s) >= view.policy.suspect_s
+    for one in sorted([own, *sent], key=lambda registry: registry.stamp, reverse=True):
+        hosts = [host for host, stamp in stamps.items() if stamp <= one.stamp]
+        may_take = waited and safety.is_enough(hosts, _members(state, view), view.alone)
+        if one.stamp == newest or may_take:
             return _take(state, view, one, now_s)
     return state
 

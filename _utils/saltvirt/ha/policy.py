@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -91,7 +92,10 @@ class HaPolicy:
 
     @property
     def drift(self) -> float:
-        """So much longer may a time be by a clock that is fast than by one that is slow."""
+        """So much longer may a time be by a clock that is fast than by one that is slow. Who
+        announces a clock that may stand still is never waited for long enough."""
+        if self.clock_drift >= 1:
+            return math.inf
         return (1 + self.clock_drift) / (1 - self.clock_drift)
 
     def terms(self, program: str) -> Terms:

@@ -77,10 +77,10 @@ def may_grant(call: Call, term: int, leader: str) -> bool:
     return call.term > term or (call.term == term and call.master == leader)
 
 
-def lead_is_over(call: Call, leader: str, granted_s: float, policy: HaPolicy) -> bool:
+def lead_is_over(call: Call, leader: str, granted_s: float, lead_lease_s: float) -> bool:
     """An agent grants the lead to another master only when the time that it has granted to the
-    first has passed."""
-    return leader in ("", call.master) or granted_s >= policy.lead_lease_s
+    first has passed. lead_lease_s: by the times that it announced then."""
+    return leader in ("", call.master) or granted_s >= lead_lease_s
 
 
 def may_start(record: GuestRecord, host: str, boot: int, lease: bool, tried: int) -> bool:

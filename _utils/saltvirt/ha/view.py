@@ -181,7 +181,8 @@ class Quiet:
 class MasterState:
     """What a master remembers; only ``kept`` outlives its process.
 
-    began_s: when it began. seq: of its last call; asked_s: seq to when it was sent.
+    began_s: when it began. term_s: when its term last rose. seq: of its last call; asked_s: seq to
+    when it was sent.
     leading_s: since when it leads; ready: it knows the last registry; committed: enough hosts keep
     it up to this version. promised_s: host to the ballot and when a majority had promised.
     fenced_s: when hosts were fenced. ran_s: guest to its epoch and since when it is seen running.
@@ -191,6 +192,7 @@ class MasterState:
     master: str
     kept: MasterKept = field(default_factory=MasterKept)
     began_s: float = 0
+    term_s: float | None = None
     seq: int = 0
     asked_s: dict[int, float] = field(default_factory=dict)
     leading_s: float | None = None

@@ -59,6 +59,7 @@ class Runtime(Fact):
     lease_from_s: float | None = None
     feed_lease_s: float | None = None
     watchdog_s: float | None = None
+    lead_lease_s: float | None = None
     opened: bool = False
 
 
@@ -108,7 +109,7 @@ class Store:
             return state, None
         shared = (
             "seq", "believed", "unpledged", "tried", "phase", "phase_seq", "feed_lease_s",
-            "watchdog_s",
+            "watchdog_s", "lead_lease_s",
         )  # fmt: skip
         before = dataclasses.replace(state, **{name: getattr(old, name) for name in shared})
         self._runtime, self.opened = old, old.opened

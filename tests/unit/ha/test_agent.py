@@ -140,6 +140,15 @@ def test_another_master_gets_the_lead_in_a_later_term_when_the_time_of_the_first
     assert after.kept.leader == leader
 
 
+def test_a_lead_lasts_as_long_as_it_was_granted_for_whatever_the_settings_say_since():
+    """An agent that began anew with a shorter time granted the lead to a second master."""
+    before = made.agent({"term": 4, "leader": "m1", "claim": 7}, lead_lease_s=20)
+    sees = made.agent_sees(calls={"m2": made.call("m2", term=5, seq=1)})
+    for ago_s, leader, lease_s in ((19.9, "m1", 20), (20, "m2", made.POLICY.lead_lease_s)):
+        after = step(before.begun(NOW_S - ago_s), sees).state
+        assert (after.kept.leader, after.lead_lease_s) == (leader, lease_s)
+
+
 def test_who_does_not_ask_gets_no_lead():
     before = {"term": 4, "leader": "m1", "claim": 7}
     after = kept_after(before, made.call("m1", term=5, seq=8, asks=False))

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from saltvirt import errors
 from saltvirt.ha import facts, registry, view
 from saltvirt.ha.facts import Beat, GuestThere, Heard, Pledge, Promise
 from saltvirt.ha.registry import HostRecord, Registry, Wished
@@ -84,3 +85,14 @@ def test_a_master_begins_with_what_it_kept_and_leads_nothing():
     began = view.begun("m1", kept, 50)
     assert (began.master, began.kept, began.began_s) == ("m1", kept, 50)
     assert began.leading_s is None and not began.ready
+
+
+@pytest.mark.parametrize("key", ["boot", "seq"])
+def test_what_follows_from_the_largest_number_that_a_host_tells_can_be_told(key):
+    """The record of a host whose boot was the largest number could be read by nobody any more."""
+    most = {"boot": 1, "seq": 1, key: 2**62 - 1}
+    beat = Beat.from_answer({"host": "h1", **most}, "h1")
+    record = HostRecord(boot=beat.boot, gone=beat.boot + 1)
+    assert HostRecord.from_answer(record.to_answer(), "h2") == record
+    with pytest.raises(errors.BadAnswer, match=f"h1: {key} is not a number from 0"):
+        Beat.from_answer({"host": "h1", **most, key: 2**62}, "h1")

@@ -113,7 +113,28 @@ def test_in_a_new_term_nothing_counts_that_was_granted_or_kept_in_the_one_before
     before = made.master(seq=7, **begun)
     seen = heard(*(granted(host, 2, "m2") for host in made.HOSTS), masters=("m0", "m1"))
     kept = replace(before.kept, term=3)
-    assert lead.led(before, seen, NOW_S) == MasterState("m1", kept)
+    assert lead.led(before, seen, NOW_S) == MasterState("m1", kept, term_s=NOW_S)
+
+
+@pytest.mark.parametrize(
+    "leading_s, term_s, rises",
+    [(900, None, True), (900, NOW_S - 94, False), (900, NOW_S - 95, True),
+     (None, NOW_S - 5.9, False), (None, NOW_S - 6, True)],
+)  # fmt: skip
+def test_hosts_that_tell_a_later_term_in_each_beat_end_no_lead(leading_s, term_s, rises):
+    """One host kept all masters from leading: each of its beats told a later term."""
+    state = made.master(seq=7, leading_s=leading_s, term_s=term_s)
+    seen = heard(granted("h1", 1, "m1"), granted("h2", 1, "m1"), granted("h3", 9, ""))
+    after = lead.led(state, seen, NOW_S)
+    assert (after.kept.term == 10, after.term_s == NOW_S) == (rises, rises)
+
+
+@pytest.mark.parametrize("own", [0, 5])
+def test_a_term_rises_by_so_much_at_most(own):
+    """A term near 2**63 could be told to no host, and read from no file, any more."""
+    beats = [granted("h1", 2**63 - 1, "m9"), granted("h2", 0, ""), granted("h3", 0, "")]
+    after = lead.led(MasterState("m1", MasterKept(own)), heard(*beats), NOW_S)
+    assert own < after.kept.term <= own + lead.HIGHER + lead.FORGOTTEN
 
 
 # -- does he lead ----------------------------------------------------------------------------------
@@ -154,6 +175,19 @@ def test_he_leads_by_the_last_call_that_a_majority_answers(calls, claims, leads)
 def test_a_lead_that_was_granted_in_another_term_or_to_another_master_does_not_count(other, leads):
     seen = heard(granting("h1"), granting("h2", **other))
     assert (lead.led(asked({7: 1}), seen, NOW_S).leading_s is not None) is leads
+
+
+@pytest.mark.parametrize(
+    "told", [{"lead_lease_s": 0.0}, {"clock_drift": 1.0}, {"clock_drift": 5.0}]
+)
+def test_one_host_by_its_terms_ends_the_lead_for_itself_alone(told):
+    """One host kept each master from leading, or ended each of its decisions with a traceback."""
+    terms = made.seen().policy.terms("")
+    other = replace(terms, **told)
+    for hosts, leads in ((made.HOSTS[:1], True), (made.HOSTS[:2], False)):
+        beats = [granting(host, terms=other if host in hosts else terms) for host in made.HOSTS]
+        after = lead.led(asked({7: 1}), heard(*beats), NOW_S)
+        assert (after.leading_s is not None) is leads
 
 
 def test_who_leads_knows_since_when():
@@ -205,6 +239,32 @@ def test_a_new_leader_waits_for_the_last_registry_that_may_have_been_acted_by(ow
         taken = replace(found, term=9, version=found.version + 1)
         kept = replace(before.kept, registry=taken)
         assert after == replace(before, kept=kept, ready=True, committed=0)
+
+
+@pytest.mark.parametrize(
+    "leading_s, h1, h2, found",
+    [
+        (NOW_S - 5, OLD, LAST, None),
+        (NOW_S - 6, OLD, LAST, LAST),
+        # those without it, and those who sent what they keep, are no majority
+        (NOW_S - 6, LATER, LAST, None),
+        (NOW_S - 6, LATER, LATER, None),
+    ],
+)
+def test_a_registry_that_is_told_of_and_never_sent_is_not_waited_for_without_end(
+    leading_s, h1, h2, found
+):
+    """Each registry that was acted by is kept by a majority: another host sends it."""
+    beats = [
+        granting("h1", term=9, stored_term=h1.term, stored=h1.version),
+        granting("h2", term=9, stored_term=h2.term, stored=h2.version, registry=LAST),
+        granting("h3", term=9, stored_term=8, stored=2**60),
+    ]
+    before = asked({7: 1}, kept=MasterKept(9, OLD), ready=False, leading_s=leading_s)
+    after = lead.led(before, heard(*beats), NOW_S)
+    taken = after.kept.registry
+    assert after.ready is bool(found)
+    assert (taken.version - 1 if found else taken.version) == (found or OLD).version
 
 
 def test_the_first_registry_has_the_members_of_the_configuration():
