@@ -33,10 +33,10 @@ def test_what_a_host_has_sealed_is_its_own(two):
 
 
 @pytest.mark.parametrize("change", [
-    {"boot": 2**62}, {"seq": 2**62}, {"acks": {"hv1": Heard(1, 9)}}, {"host": "hv3"},
+    {"boot": 2**61}, {"seq": 2**61}, {"acks": {"hv1": Heard(1, 9)}}, {"host": "hv3"},
 ])  # fmt: skip
 def test_what_somebody_else_wrote_there_is_nobodys(two, change):
-    """A boot number of 2^62, read once, kept a host from being acknowledged ever again."""
+    """A boot number of 2^61, read once, kept a host from being acknowledged ever again."""
     mine, theirs = two
     _, mac = read(theirs.seal(BEAT))
     assert not mine.is_of(replace(BEAT, **change), mac)
@@ -72,7 +72,7 @@ def test_keys_outlive_the_agent_and_are_on_no_pool(two, tmp_path):
 def test_a_pool_gives_on_only_what_is_sealed(two):
     mine, theirs = two
     one = pools.Pool("/x", ["true"], ["hv1", "hv2"], lambda: 7.0, mine.is_of)
-    forged = {**BEAT.to_answer(), "boot": 2**62}
+    forged = {**BEAT.to_answer(), "boot": 2**61}
     one._take(5, {"beats": {"hv2": forged}})
     assert one.beats == {} and one.wrote_s == 5
     one._take(6, {"beats": {"hv2": json.loads(theirs.seal(BEAT))}})

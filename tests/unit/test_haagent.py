@@ -41,6 +41,7 @@ from saltvirt.haagent.health import Health
 from saltvirt.hatalk import addresses
 from saltvirt.host.connection import libvirt
 from saltvirt.host.migration import departed
+from saltvirt.host.storage import mounts
 from tests.clock import Clock, until
 from tests.functional.conftest import only_test
 
@@ -577,13 +578,13 @@ def shared(tmp_path, monkeypatch):
     """A folder that looks mounted."""
     folder = tmp_path / "pool"
     folder.mkdir()
-    true = os.stat
-
-    def stat(path, *words, **more):
-        return true("/proc" if path == "/" else path, *words, **more)
-
-    monkeypatch.setattr(os, "stat", stat)
+    mounted(monkeypatch, ("/", "ext4"), (folder, "nfs4"))
     return str(folder)
+
+
+def mounted(monkeypatch, *where):
+    found = [mounts.Mount("0:7", "/", str(place), kind, "x") for place, kind in where]
+    monkeypatch.setattr(mounts, "read", lambda: found)
 
 
 def beat_of(host):
@@ -592,31 +593,71 @@ def beat_of(host):
 
 def test_a_beat_is_written_and_those_of_others_are_read(shared):
     """What is none may be nested so deep that the agent cannot read it once it is handed on."""
-    home = pools.prepared(shared)
-    for name in ("hv1", "hv2"):
-        pools.write(home, name, json.dumps(beat_of(name)).encode())
-    for name, text in (("hv3", b"{"), ("hv6", b"[" * 900 + b"]" * 900), ("hv7", b'{"b": 2}')):
-        pools.write(home, name, text)
-    os.mkfifo(f"{home}/hv4.beat")
-    os.symlink("/etc/passwd", f"{home}/hv5.beat")
-    assert pools.others(home, "hv1") == {"hv2": beat_of("hv2")}
+    with pools.prepared(shared) as home:
+        for name in ("hv1", "hv2"):
+            pools.write(home, name, json.dumps(beat_of(name)).encode())
+        for name, text in (("hv3", b"{"), ("hv6", b"[" * 900 + b"]" * 900), ("hv7", b'{"b": 2}')):
+            pools.write(home, name, text)
+        os.mkfifo(f"{shared}/.salt-virt-ha/hv4.beat")
+        os.symlink("/etc/passwd", f"{shared}/.salt-virt-ha/hv5.beat")
+        assert pools.others(home, "hv1") == {"hv2": beat_of("hv2")}
 
 
-def test_where_nothing_is_mounted_nothing_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "stat", lambda path: os.lstat("/"))
-    with pytest.raises(errors.OperationFailed, match="nothing is mounted"):
-        pools.prepared(str(tmp_path))
+def refusal(folder):
+    with pytest.raises(errors.OperationFailed) as found, pools.prepared(str(folder)):
+        pass
+    return found.value.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [(None, "nothing is mounted there"), ("overlay", "is on overlay at"), ("tmpfs", "tmpfs"),
+     ("xfs", "which no other host can write to")],
+)  # fmt: skip
+def test_where_no_other_host_could_read_it_nothing_is_written(tmp_path, monkeypatch, kind, says):
+    """Also below another disk of the host itself: it was taken for mounted, and its storage for
+    well whatever became of the shared one."""
+    pool = tmp_path / "srv/pool"
+    pool.mkdir(parents=True)
+    mounted(monkeypatch, ("/", "ext4"), *([(tmp_path / "srv", kind)] if kind else []))
+    assert says in refusal(pool)
+    assert os.listdir(pool) == []
+
+
+def test_a_link_to_a_pool_is_as_safe_as_what_it_names(shared, tmp_path, monkeypatch):
+    link, own = tmp_path / "link", tmp_path / "own"
+    link.symlink_to(shared)
+    with pools.prepared(str(link)):
+        assert os.listdir(shared) == [".salt-virt-ha"]
+    own.mkdir()
+    link.unlink()
+    link.symlink_to(own)
+    assert "nothing is mounted" in refusal(link)
+    # what is put in the place of a folder meanwhile is not followed
+    mounted(monkeypatch, ("/", "ext4"), (link, "nfs4"))
+    monkeypatch.setattr(os.path, "realpath", str)
+    with pytest.raises(OSError, match="link"), pools.prepared(str(link)):
+        pass
+    assert os.listdir(own) == []
+
+
+def test_what_becomes_of_the_folder_meanwhile_leads_root_nowhere_else(shared, tmp_path):
+    """Whoever may write to the pool put a link in the place of the folder of beats."""
+    with pools.prepared(shared) as home:
+        os.rename(f"{shared}/.salt-virt-ha", f"{shared}/away")
+        os.symlink(tmp_path, f"{shared}/.salt-virt-ha")
+        pools.write(home, "hv1", b"{}")
+    assert os.listdir(f"{shared}/away") == ["hv1.beat"] and os.listdir(tmp_path) == ["pool"]
 
 
 def test_a_folder_of_beats_that_others_can_write_to_is_not_used(shared):
-    home = pools.prepared(shared)
-    os.chmod(home, 0o777)
-    with pytest.raises(errors.OperationFailed, match="others can write"):
-        pools.prepared(shared)
-    os.rmdir(home)
-    os.symlink("/tmp", home)
-    with pytest.raises(errors.OperationFailed, match="link"):
-        pools.prepared(shared)
+    with pools.prepared(shared):
+        pass
+    os.chmod(f"{shared}/.salt-virt-ha", 0o777)
+    assert "others can write" in refusal(shared)
+    os.rmdir(f"{shared}/.salt-virt-ha")
+    os.symlink("/tmp", f"{shared}/.salt-virt-ha")
+    assert "link" in refusal(shared)
 
 
 SERVE = """
@@ -710,15 +751,16 @@ def served(part, shared, *lines):
 
 
 def test_the_process_of_a_pool_writes_each_beat_and_tells_those_of_others(shared):
-    pools.write(pools.prepared(shared), "hv2", json.dumps(beat_of("hv2")).encode())
+    with pools.prepared(shared) as home:
+        pools.write(home, "hv2", json.dumps(beat_of("hv2")).encode())
     assert served(pools, shared, {"a": 1}, {"a": 2}) == [{"beats": {"hv2": beat_of("hv2")}}] * 2
     with open(f"{shared}/.salt-virt-ha/hv1.beat") as file:
         assert json.load(file) == {"a": 2}
 
 
 def test_the_process_of_a_pool_says_what_is_wrong_and_goes_on(shared):
-    home = pools.prepared(shared)
-    os.chmod(home, 0o777)
+    with pools.prepared(shared):
+        os.chmod(f"{shared}/.salt-virt-ha", 0o777)
     [told] = served(pools, shared, {"a": 1})
     assert "others can write to it" in told["trouble"]
     os.rename(shared, f"{shared}-away")

@@ -11,13 +11,14 @@ nothing, and the beats of others.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import queue
 import stat
 import sys
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from saltvirt import errors, plain
@@ -25,11 +26,13 @@ from saltvirt.ha.facts import Beat
 from saltvirt.haagent import store
 from saltvirt.haagent.outside import Outside, answer
 from saltvirt.haagent.pool_keys import MAC
+from saltvirt.host.storage import mounts
 
 FOLDER = ".salt-virt-ha"
 _ENDING = ".beat"
 _MOST_BYTES = 8 * 1024**2
 _AGAIN_S = 1
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Pool:
@@ -110,57 +113,101 @@ def serve(folder: str, host: str, lines: BinaryIO, answers: BinaryIO) -> None:
     """The process of a pool, until the agent ends."""
 
     def exchange(line: bytes) -> dict[str, Any]:
-        home = prepared(folder)
-        write(home, host, line)
-        return {"beats": others(home, host)}
+        with prepared(folder) as home:
+            write(home, host, line)
+            return {"beats": others(home, host)}
 
     answer(folder, lines, answers, exchange)
 
 
-def prepared(folder: str) -> str:
-    """The folder of beats in a pool. Raises OperationFailed where others could write there, or
-    where nothing is mounted; OSError."""
-    if os.stat(folder).st_dev == os.stat("/").st_dev:
+@contextlib.contextmanager
+def prepared(folder: str) -> Iterator[int]:
+    """The handle of the folder of beats in a pool. What is done by it goes through no link, whoever
+    may write to the pool. Raises OperationFailed where others could write to the folder of beats,
+    or where no other host could see it; OSError."""
+    os.stat(folder)
+    real = os.path.realpath(folder)
+    refuse_own_disk(real)
+    with _opened(real) as pool, own(pool, FOLDER, 0o022) as home:
+        yield home
+
+
+def refuse_own_disk(real: str) -> None:
+    """Raises OperationFailed for a path on what this host alone has. real: without links."""
+    mount = max(
+        (one for one in mounts.read() if f"{real}/".startswith(f"{one.place.rstrip('/')}/")),
+        key=lambda one: len(one.place), default=None,
+    )  # fmt: skip
+    if mount is None or mount.place == "/":
         raise errors.OperationFailed("nothing is mounted there: it is on the host's own disk")
-    return own(os.path.join(folder, FOLDER), 0o022)
+    if mount.kind in mounts.LOCAL:
+        raise errors.OperationFailed(
+            f"{real} is on {mount.kind} at {mount.place}, which no other host can write to: mount "
+            "the shared file system, or take the folder out of virt:ha:pools"
+        )
 
 
-def own(home: str, closed: int) -> str:
-    """A folder of ours alone, made where there is none. closed: what others may not do there.
-    Raises OperationFailed, OSError."""
+@contextlib.contextmanager
+def _opened(real: str) -> Iterator[int]:
+    """The handle of a folder, by way of no link."""
+    handle = os.open("/", _FOLDER)
+    try:
+        for name in real.split("/"):
+            if name:
+                below = os.open(name, _FOLDER, dir_fd=handle)
+                os.close(handle)
+                handle = below
+        yield handle
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def own(parent: int, name: str, closed: int) -> Iterator[int]:
+    """The handle of a folder of ours alone, made where there is none. closed: what others may not
+    do there. Raises OperationFailed, OSError."""
     with contextlib.suppress(FileExistsError):
-        os.mkdir(home, 0o700)
-    found = os.lstat(home)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & closed:
-        what = "write to" if closed == 0o022 else "read"
-        raise errors.OperationFailed(f"{home} is a link, or others can {what} it")
-    return home
+        os.mkdir(name, 0o700, dir_fd=parent)
+    what = "write to" if closed == 0o022 else "read"
+    wrong = errors.OperationFailed(f"{name} is a link, or others can {what} it")
+    try:
+        handle = os.open(name, _FOLDER, dir_fd=parent)
+    except OSError as exc:
+        if exc.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise wrong from exc
+        raise
+    try:
+        found = os.fstat(handle)
+        if found.st_uid != os.geteuid() or found.st_mode & closed:
+            raise wrong
+        yield handle
+    finally:
+        os.close(handle)
 
 
-def write(home: str, host: str, beat: bytes) -> None:
+def write(home: int, host: str, beat: bytes) -> None:
     """A beat on the storage, whole. Raises OSError."""
-    store.replace(os.path.join(home, host + _ENDING), beat)
+    store.replace(host + _ENDING, beat, folder=home)
 
 
-def others(home: str, host: str) -> dict[str, Any]:
+def others(home: int, host: str) -> dict[str, Any]:
     """The beats of other hosts, by name; what cannot be read, or is no beat, is left out."""
     found = {}
     for file in os.listdir(home):
         name = file.removesuffix(_ENDING)
         if file.endswith(_ENDING) and name != host:
-            path = os.path.join(home, file)
             with contextlib.suppress(OSError, ValueError, RecursionError, errors.BadAnswer):
                 # one just not too deep here would be so in the answer, and end whoever reads that
-                data = json.loads(text(path))
-                found[name] = Beat.from_answer(data, path).to_answer()
+                data = json.loads(text(home, file))
+                found[name] = Beat.from_answer(data, file).to_answer()
                 if isinstance(data.get(MAC), str):
                     found[name][MAC] = data[MAC]
     return found
 
 
-def text(path: str) -> bytes:
+def text(home: int, name: str) -> bytes:
     """What is in a file of ours. Raises ValueError for one of another's, OSError."""
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=home)
     with open(handle, "rb") as file:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():

@@ -112,18 +112,21 @@ def serve(folder: str, host: str, lines: BinaryIO, answers: BinaryIO) -> None:
 def put(folder: str, host: str, name: str, xml: str | None) -> None:
     """A definition into the pool, whole or not at all; None: it goes. What is there already is left
     as it is. Raises OperationFailed where others could read it, OSError."""
-    home = pools.own(os.path.join(pools.prepared(folder), FOLDER), 0o077)
-    path = os.path.join(home, definitions.file_of(name))
+    with pools.prepared(folder) as beats, pools.own(beats, FOLDER, 0o077) as home:
+        _put(home, host, definitions.file_of(name), xml)
+
+
+def _put(home: int, host: str, file: str, xml: str | None) -> None:
     if xml is None:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+            os.unlink(file, dir_fd=home)
         return
     data = xml.encode()
     with contextlib.suppress(OSError, ValueError):
-        if pools.text(path) == data:
+        if pools.text(home, file) == data:
             return
     # of two hosts that write at once each has a file of its own until it is whole
-    own = os.path.join(home, f".{host}")
-    store.replace(own, data)
-    os.rename(own, path)
+    own = f".{host}"
+    store.replace(own, data, folder=home)
+    os.rename(own, file, src_dir_fd=home, dst_dir_fd=home)
     store.settle(home)

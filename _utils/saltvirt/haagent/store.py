@@ -210,30 +210,35 @@ def read(path: str) -> Any:
         ) from exc
 
 
-def replace(path: str, data: bytes, durable: bool = True) -> None:
-    """Replaces a file in one step; durable: it is on the disk when this returns. Raises OSError."""
+def replace(path: str, data: bytes, durable: bool = True, folder: int | None = None) -> None:
+    """Replaces a file in one step; durable: it is on the disk when this returns. folder: the handle
+    of the one that a path without a slash is in. Raises OSError."""
     new = f"{path}.new"
-    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    handle = os.open(new, flags, 0o600, dir_fd=folder)
     try:
         with open(handle, "wb") as file:
             file.write(data)
             file.flush()
             if durable:
                 os.fsync(file.fileno())
-        os.rename(new, path)
+        os.rename(new, path, src_dir_fd=folder, dst_dir_fd=folder)
     except OSError:
         with contextlib.suppress(OSError):
-            os.unlink(new)
+            os.unlink(new, dir_fd=folder)
         raise
     if durable:
         try:
-            settle(os.path.dirname(path))
+            settle(os.path.dirname(path) if folder is None else folder)
         except OSError as exc:
             raise Unsettled(exc.errno, exc.strerror, path) from exc
 
 
-def settle(folder: str) -> None:
-    """What was renamed in a folder is on the disk. Raises OSError."""
+def settle(folder: str | int) -> None:
+    """What was renamed in a folder, by its path or its handle, is on the disk. Raises OSError."""
+    if isinstance(folder, int):
+        os.fsync(folder)
+        return
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
