@@ -291,26 +291,32 @@ def test_a_guest_whose_lease_nobody_gets_stays_where_it_is(three, monkeypatch):
 def test_a_host_runs_a_fence_for_the_master_while_that_gives_the_other_up(three):
     ran, other = [], three.agents["hv2"]
     other.fencing._off = lambda fence: ran.append(fence) or Outcome("off")
+    fence = FenceSetting("fence_x", {"ip": "10.0.0.1"})
 
     def asks(attempt):
-        before, fence = len(three.master.fenced), FenceSetting("fence_x", {"ip": "10.0.0.1"})
         asked = FenceAsked("hv1", attempt, fence).to_answer()
         three.master.talk.tell("hv2", frames.frame(frames.FENCE, asked))
-        until(lambda: len(three.master.fenced) > before, "how it ended")
-        return three.master.fenced[-1]
+
+    def answers():
+        return {told["attempt"]: (name, told["state"]) for name, told in three.master.fenced}
+
+    def fenced():
+        """As the engine asks: once more while the last was refused, for what is asked now. A master
+        that is late leads no more for a moment, and asks by another ballot then."""
+        ballot = three.master.call.ballots.get("hv1")
+        if ballot is not None:
+            asks(f"{ballot.term}.{ballot.ballot}.3")
+        return ("hv2", "off") in answers().values()
 
     running(three, "hv1")
     three.master.proves, three.master.wanted = False, wanted("hv1")
     until(lambda: three.master.place() == ("placed", "hv1"), "it is placed")
-    name, told = asks("1.1.0")
-    assert (name, told["state"]) == ("hv2", "timed out") and ran == []
+    until(lambda: asks("1.1.0") or "1.1.0" in answers(), "how it ended")
+    assert answers() == {"1.1.0": ("hv2", "timed out")} and ran == []
     three.kill("hv1")
-    until(lambda: "hv1" in three.master.call.ballots, "it is to be given up")
-    ballot = three.master.call.ballots["hv1"]
-    until(lambda: other.inbox.calls["salt"].call.ballots, "the others know")
-    name, told = asks(f"{ballot.term}.{ballot.ballot}.3")
-    assert (name, told["host"], told["state"]) == ("hv2", "hv1", "off")
-    assert told["attempt"] == f"{ballot.term}.{ballot.ballot}.3" and len(ran) == 1
+    until(fenced, "it is fenced")
+    assert {told["host"] for _, told in three.master.fenced} == {"hv1"}
+    assert ran and all(one == fence for one in ran)
 
 
 def test_a_guest_that_is_given_to_a_cloud_at_work_runs_on_where_it_is(three):
@@ -515,7 +521,8 @@ def test_a_host_whose_disk_takes_nothing_keeps_its_lease_when_a_peer_says_someth
         lease_s, heard = one.state.lease_from_s, three.master.beats["hv1"].beat.seq
         until(lambda: one.state.lease_from_s > lease_s + 5 * POLICY["beat_s"], "the lease")
         assert one.state.acks["hv2"].boot == boot
-        assert three.master.beats["hv1"].beat.seq > heard
+        # peers may have acknowledged what the master has not looked at yet
+        until(lambda: three.master.beats["hv1"].beat.seq > heard, "it is heard")
     goes_on.set()
     until(lambda: one.state.acks["hv2"].boot > boot, "it acknowledges what it has written")
 
