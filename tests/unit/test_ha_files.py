@@ -122,6 +122,20 @@ def test_a_lease_that_a_version_before_wrote_with_a_sign_is_read(tmp_path):
     copies.check(str(path))
 
 
+def test_a_version_before_takes_no_lease_for_held_that_may_be(tmp_path):
+    """It knew no lease_unsure: the number alone was a proof that the guest runs nowhere else."""
+    path = tmp_path / "guests.json"
+    unsure, held = Copy(1, "off", lease=7, lease_unsure=True), Copy(1, "off", lease=8)
+    found = copies.Copies(str(path), "a", 5)
+    found.put("web1", unsure)
+    found.put("db1", held)
+    written = json.loads(path.read_text())["copies"]
+    assert "lease" not in written["web1"] and written["db1"]["lease"] == 8
+    again = copies.Copies(str(path), "a", 5)
+    assert (again.get("web1"), again.get("db1")) == (unsure, held)
+    assert found.get("web1") == unsure
+
+
 def test_a_lease_that_may_be_held_is_read_again():
     copy = Copy(1, "off", lease=7, lease_unsure=True)
     found = CopiesOfBoot("a", {"web1": copy})

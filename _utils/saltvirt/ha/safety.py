@@ -78,8 +78,8 @@ def may_grant(call: Call, term: int, leader: str) -> bool:
 
 
 def lead_is_over(call: Call, leader: str, granted_s: float, lead_lease_s: float) -> bool:
-    """An agent grants the lead to another master only when the time that it has granted to the
-    first has passed. lead_lease_s: by the times that it announced then."""
+    """An agent grants the lead to another master only when the time for which it has granted the
+    lead to the first has passed."""
     return leader in ("", call.master) or granted_s >= lead_lease_s
 
 

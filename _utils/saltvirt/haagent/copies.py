@@ -29,6 +29,8 @@ UNCLEAR_S = 60
 COMING_S = 30
 # virDomainState
 PAUSED = 3
+# in the file, of a lease that may be held
+_ASKED = "lease_asked"
 
 
 @dataclass(frozen=True)
@@ -104,12 +106,25 @@ def _read(path: str) -> CopiesOfBoot | None:
 
 
 def _of_before(data: Any) -> Any:
-    """A version before wrote a lease that may be held as a number below 0."""
+    """A lease that may be held has a key of its own in the file: a version before would take it for
+    held. That version itself wrote it as a number below 0."""
     copies = data.get("copies") if isinstance(data, dict) else None
     for one in copies.values() if isinstance(copies, dict) else ():
-        lease = one.get("lease") if isinstance(one, dict) else None
+        if not isinstance(one, dict):
+            continue
+        lease = one.get("lease")
         if isinstance(lease, int) and lease < 0:
             one |= {"lease": -lease, "lease_unsure": True}
+        if _ASKED in one:
+            one |= {"lease": one.pop(_ASKED), "lease_unsure": True}
+    return data
+
+
+def _for_before(data: dict[str, Any]) -> dict[str, Any]:
+    """The same the other way round."""
+    for one in data["copies"].values():
+        if one.pop("lease_unsure", False):
+            one[_ASKED] = one.pop("lease", 0)
     return data
 
 
@@ -202,7 +217,7 @@ class Copies:
         return {name: one.lease for name, one in found if one.has_lease and not one.busy}
 
     def _write(self) -> None:
-        data = CopiesOfBoot(self._boot_id, self._copies).to_answer()
+        data = _for_before(CopiesOfBoot(self._boot_id, self._copies).to_answer())
         store.replace(self._path, json.dumps(data).encode(), durable=False)
 
 

@@ -40,7 +40,7 @@ from saltvirt.hamaster.leased import Leased, Pooled
 from saltvirt.hamaster.outlook import sized
 from saltvirt.hamaster.remote import Remote
 from saltvirt.hamaster.ties import Ties
-from saltvirt.hamaster.wishes import Wishes, WishStore, parse, remade
+from saltvirt.hamaster.wishes import Wishes, WishStore, kept_by_hosts, parse
 from saltvirt.hatalk import frames
 from saltvirt.operations import held
 from saltvirt.placement import facts
@@ -142,7 +142,8 @@ class Engine:
         self.own = self.wishes = self.store.news() or Wishes()
         self.several = len(config.masters) > 1
         # with several masters one that has no file asks for no lead before it has learned
-        self.known = self.several or self.store.path.exists()
+        self.known = self.several or (self.store.path.exists() and not self.own.fresh)
+        self._before: Wishes | None = None
         self._guarded: Wishes | None = None
         self._guard_s = float("-inf")
         self._parsed = Wished(), self.own
@@ -232,7 +233,10 @@ class Engine:
         if not self.several and not self.store.path.exists():
             self._restore()
         elif news is not None and self.store.path.exists():
-            self.own, self.doubt, self.known = news, "", True
+            self._before = self.own if news.fresh and self.known else self._before
+            self.own, self.doubt, self.known = news, "", self.several or not news.fresh
+        if self.own.fresh and not self.several:
+            self._join()
         self._guard()
         wishes = self._agreed() if self.several else self.own
         if wishes is not self.wishes:
@@ -246,9 +250,7 @@ class Engine:
         if not self.known and not self.state.ready:
             return
         if not self.known:
-            nothing = not (registry.wished.text or registry.guests)
-            made = parse(registry.wished) if registry.wished.text else remade(registry)
-            self.own, self.known = Wishes() if nothing else made, True
+            self.own, self.known = kept_by_hosts(registry), True
         if self.own == Wishes():
             return
         try:
@@ -260,6 +262,23 @@ class Engine:
         why = f"{self.store.path} was missing: it was made anew by what was last known"
         log.error("%s", why)
         self._told("wish", self.config.name, "", "made anew", why)
+
+    def _join(self) -> None:
+        """A verb wrote the file where there was none. What was last read holds beside it, or else
+        what the hosts keep, once a majority has told that; nothing is decided before."""
+        if self._before is None and not self.state.ready:
+            return
+        try:
+            before = self._before or kept_by_hosts(self.registry)
+            self.own = self.store.join(before)
+        except (errors.VirtError, OSError) as exc:
+            self.doubt = f"{self.store.path} was lost, and cannot be completed: {exc}"
+            return
+        self.known, self._before = True, None
+        if before.guests:
+            why = f"{self.store.path} was lost: what was last known was added to it"
+            log.error("%s", why)
+            self._told("wish", self.config.name, "", "completed", why)
 
     def _guard(self) -> None:
         """Other verbs know what is kept; also when somebody has deleted that."""

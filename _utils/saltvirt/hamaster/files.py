@@ -44,11 +44,38 @@ def _folders(opts: held.Opts) -> tuple[Path, Path]:
 
 
 def settle(opts: held.Opts) -> str:
-    """Moves them out of the cachedir, where an older version has made them. Returns why they stay
-    there, or nothing. For the engine, before it reads one."""
+    """Moves them out of the cachedir, where an older version has made them, and leaves a link: the
+    older version, if it comes back, takes no file for no guests. Returns why they stay there, or
+    nothing. For the engine, before it reads one. Raises OperationFailed where an older version has
+    made new ones meanwhile."""
     old, new = _folders(opts)
-    if old == new or new.exists():
+    if old == new:
         return ""
+    why = "" if new.exists() else _moved(old, new)
+    if not why:
+        _link(old, new)
+    return why
+
+
+def _link(old: Path, new: Path) -> None:
+    if old.is_symlink() and not old.exists():
+        old.unlink()
+    with contextlib.suppress(OSError):
+        if old.is_dir() and not old.is_symlink() and not any(old.iterdir()):
+            old.rmdir()
+    if not os.path.lexists(old):
+        with contextlib.suppress(OSError):
+            old.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            old.symlink_to(new)
+    elif not old.is_symlink() and (old / "wishes.json").exists():
+        raise errors.OperationFailed(
+            f"{old} has the wishes that an older version of the engine wrote, and {new} those of "
+            "this one: move away the folder whose wishes do not hold, then restart salt-master; "
+            "nothing is fenced or restarted meanwhile"
+        )
+
+
+def _moved(old: Path, new: Path) -> str:
     try:
         new.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not old.exists():

@@ -44,7 +44,8 @@ class Wishes(Fact):
     confirmed: host to the boot of which a person said that it is off. number: of the last Wish.
     base_term, base_version, offers: see ha.wished: where there are several masters, upon which that
     was agreed on this was made, and what nobody has agreed on yet. remade: it was lost, and made
-    anew from the registry; no person has said anything since."""
+    anew from the registry; no person has said anything since. fresh: a verb wrote it where there
+    was no file, and the engine has not added yet what the hosts keep."""
 
     armed: bool = True
     guests: dict[str, GuestWanted] = field(default_factory=dict)
@@ -58,11 +59,12 @@ class Wishes(Fact):
     base_version: int = seldom(0)
     offers: tuple[str, ...] = seldom(())
     remade: bool = seldom(False)
+    fresh: bool = seldom(False)
 
     @functools.cached_property
     def wished(self) -> Wished:
         """As masters agree on it."""
-        told = replace(self, base_term=0, base_version=0, offers=()).to_answer()
+        told = replace(self, base_term=0, base_version=0, offers=(), fresh=False).to_answer()
         return Wished(self.base_term, self.base_version, json.dumps(told, sort_keys=True))
 
     @property
@@ -102,6 +104,32 @@ def remade(registry: Registry) -> Wishes:
         for name, one in registry.guests.items()
     }
     return Wishes(armed=registry.armed, guests=guests, remade=True)
+
+
+def kept_by_hosts(registry: Registry) -> Wishes:
+    """What the hosts keep of what persons want. Raises OperationFailed for what cannot be read."""
+    if not (registry.wished.text or registry.guests):
+        return Wishes()
+    return parse(registry.wished) if registry.wished.text else remade(registry)
+
+
+def joined(own: Wishes, before: Wishes) -> Wishes:
+    """What a person said where the file was lost, with what had been said before."""
+    wishes = {
+        name: replace(one, number=one.number + before.number) for name, one in own.wishes.items()
+    }
+    return replace(
+        own,
+        armed=own.armed and before.armed,
+        guests={**before.guests, **own.guests},
+        sizes={**before.sizes, **own.sizes},
+        rules={**before.rules, **own.rules},
+        wishes={**before.wishes, **wishes},
+        autostarted=before.autostarted | own.autostarted,
+        confirmed={**before.confirmed, **own.confirmed},
+        number=own.number + before.number,
+        fresh=False,
+    )
 
 
 def parse(found: Wished) -> Wishes:
@@ -169,13 +197,24 @@ class WishStore:
             files.write(self.path, wishes)
             return True
 
+    def join(self, before: Wishes) -> Wishes:
+        """Adds what had been said before to a fresh file. Raises OperationFailed, also at once
+        while another has the file; OSError."""
+        with files.locked(self.path.with_suffix(".lock"), "the engine virt_ha", patience_s=0):
+            own = self._read() or Wishes()
+            new = joined(own, before) if own.fresh else own
+            files.write(self.path, new)
+            return new
+
     def change(self, what: str, make: Callable[[Wishes], Wishes]) -> Wishes:
         """Writes what ``make`` makes of the present ones, one caller at a time, and returns it as
         it was read again. what: the operation, for others who wait."""
         with files.locked(self.path.with_suffix(".lock"), what):
             if self.path.parent != files.folder(self._opts):
                 raise errors.OperationFailed("the files of high availability were moved: try again")
+            fresh = not self.path.exists()
             wishes = replace(make(self.read()), remade=False)
+            wishes = replace(wishes, fresh=wishes.fresh or fresh)
             files.write(self.path, wishes)
             self.guard(wishes)
             return self.read()

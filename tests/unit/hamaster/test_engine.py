@@ -20,14 +20,15 @@ from saltvirt.ha.facts import ArrivedCall, Beat, Call, digest
 from saltvirt.ha.place import Room
 from saltvirt.ha.policy import HaPolicy
 from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord, Wished
-from saltvirt.ha.view import GuestWanted, Tied
+from saltvirt.ha.view import GuestWanted, Tied, Wish
 from saltvirt.haagent import definitions
-from saltvirt.hamaster import files, rooms, seen, serve
+from saltvirt.hamaster import files, rooms, seen, serve, wishes
 from saltvirt.hamaster.config import HaConfig, Member
 from saltvirt.hamaster.definitions import Definitions
 from saltvirt.hamaster.engine import Engine, World
 from saltvirt.hamaster.journal import Journal
 from saltvirt.hamaster.leased import Leased
+from saltvirt.hamaster.wishes import Wishes
 from saltvirt.placement.facts import Guest, Host, Store
 from saltvirt.placement.policy import PlacementPolicy
 from tests.clock import until
@@ -442,6 +443,50 @@ def test_without_any_copy_of_the_wishes_the_guests_that_were_decided_on_are_kept
     assert not anew.store.read().remade
 
 
+def enabled(store, name):
+    """As by virt.ha_enable."""
+    new = GuestWanted(name, "hv3")
+    store.change("x", lambda old: replace(old, guests={**old.guests, name: new}))
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_guest_that_is_given_where_all_files_were_lost_strikes_off_no_other(
+    still, opts, tmp_path, caplog, restarts
+):
+    """virt.ha_enable made a file that named one guest: all others were struck off on all hosts."""
+    engine = still.engine(opts)
+    states = given(engine, still, opts)
+    if restarts:
+        engine = still.engine({**opts, "cachedir": str(tmp_path / "anew")})
+    else:
+        shutil.rmtree(engine.store.path.parent)
+    enabled(engine.store, "mail")
+    told_by(engine, still, states)
+    found = engine.store.read()
+    assert set(found.guests) == set(engine.registry.guests) == {"web1", "db1", "mail"}
+    assert found.guests["web1"].priority == 7 and not found.fresh and engine.doubt == ""
+    assert "what was last known was added" in caplog.text
+
+
+def test_the_first_guest_of_all_is_one(still, opts):
+    engine = still.engine(opts)
+    enabled(engine.store, "web1")
+    leads(engine, still, 8)
+    assert set(engine.registry.guests) == {"web1"} and not engine.store.read().fresh
+
+
+def test_what_was_lost_is_joined_with_what_was_said_since():
+    wish = Wish(2, "move", "hv2")
+    before = Wishes(
+        armed=False, guests={"a": GuestWanted("a", "hv1"), "b": GuestWanted("b", "hv1")}, number=5
+    )
+    own = Wishes(guests={"b": GuestWanted("b", "hv2")}, wishes={"b": wish}, number=2, fresh=True)
+    found = wishes.joined(own, before)
+    assert {name: one.host for name, one in found.guests.items()} == {"a": "hv1", "b": "hv2"}
+    assert (found.armed, found.number, found.wishes["b"].number) == (False, 7, 7)
+    assert wishes.joined(own, Wishes()) == replace(own, fresh=False)
+
+
 def test_a_file_that_does_not_even_name_no_guests_is_damaged(still, opts):
     engine = still.engine(opts)
     given(engine, still, opts)
@@ -477,8 +522,32 @@ def test_the_files_leave_the_cache_when_an_engine_of_this_version_begins(tmp_pat
     assert files.folder(opts) == old
     assert files.settle(opts) == ""
     new = tmp_path / "lib/salt/master/virt/ha"
-    assert files.folder(opts) == new and (new / "wishes.json").exists() and not old.exists()
+    assert files.folder(opts) == new and (new / "wishes.json").exists()
     assert files.settle(opts) == ""
+    # an engine of the version before finds them where it looks, and what it writes is not lost
+    assert (old / "wishes.json").read_text() == '{"guests": {}}'
+    files.write(old / "wishes.json", Wishes(guests={"web1": GuestWanted("web1", "hv1")}))
+    assert files.settle(opts) == ""
+    assert list(files.read(new / "wishes.json", Wishes).guests) == ["web1"]
+    # the cache was deleted
+    shutil.rmtree(tmp_path / "cache")
+    assert files.settle(opts) == ""
+    assert (old / "wishes.json").exists() and files.folder(opts) == new
+
+
+def test_wishes_of_a_version_before_that_came_back_without_the_files_are_not_forgotten(tmp_path):
+    """Those of a week before held, and each guest that was given meanwhile was struck off."""
+    opts = {"cachedir": str(tmp_path / "cache/salt/master"), "id": "salt"}
+    old, new = tmp_path / "cache/salt/master/virt/ha", tmp_path / "lib/salt/master/virt/ha"
+    for folder in (old, new):
+        folder.mkdir(parents=True)
+    assert files.settle(opts) == "" and old.is_symlink()
+    old.unlink()
+    old.mkdir()
+    (old / "wishes.json").write_text('{"guests": {}}')
+    with pytest.raises(errors.OperationFailed, match=f"{old} has the wishes that an older"):
+        files.settle(opts)
+    assert (old / "wishes.json").exists()
 
 
 def test_where_they_cannot_leave_the_cache_that_is_said(tmp_path):

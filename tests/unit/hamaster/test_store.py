@@ -29,6 +29,9 @@ WISHES = Wishes(
     autostarted=frozenset({"web1"}), confirmed={"hv3": 4}, number=1,
 )  # fmt: skip
 
+# where there was no file
+FRESH = replace(WISHES, fresh=True)
+
 
 @pytest.fixture
 def store(tmp_path):
@@ -37,8 +40,8 @@ def store(tmp_path):
 
 def test_what_is_wished_is_read_again(store):
     assert store.read() == Wishes()
-    assert store.change("x", lambda old: WISHES) == WISHES
-    assert store.read() == WISHES
+    assert store.change("x", lambda old: WISHES) == FRESH
+    assert store.read() == FRESH
     assert store.path.stat().st_mode & 0o777 == 0o600
     assert store.path.parent.stat().st_mode & 0o777 == 0o700
 
@@ -47,7 +50,7 @@ def test_news_are_told_once(store):
     assert store.news() == Wishes()
     assert store.news() is None
     store.change("x", lambda old: WISHES)
-    assert store.news() == WISHES
+    assert store.news() == FRESH
     assert store.news() is None
 
 
@@ -100,7 +103,7 @@ def test_who_dies_while_he_writes_leaves_the_old_one(store, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         store.change("x", lambda old: Wishes())
     monkeypatch.undo()
-    assert store.read() == WISHES
+    assert store.read() == FRESH
 
 
 def test_what_is_written_is_on_the_disk_before_it_has_its_name(store, monkeypatch):
