@@ -14,7 +14,7 @@ from saltvirt import settings
 from saltvirt.host import connection
 from saltvirt.host.node import steps
 from saltvirt.host.provision import image_location, images_folder
-from saltvirt.host.storage import image_users
+from saltvirt.host.storage import image_users, mounted
 from saltvirt.images import cache, download_slot, sources
 from saltvirt.minion import client, files
 from saltvirt.spec import values
@@ -150,3 +150,29 @@ def image_prune(name=None, test=False, **kwargs):
     """
     with _connect(kwargs) as conn:
         return image_users.prune(conn, _folder(), name, test=values.boolean(test, "test"))
+
+
+def forget_mount(point):
+    """
+    Forget that a folder for guests' disks and images is a mount point on this host.
+
+    This host remembers the file system on which it made a guest's disk or kept an image, other than
+    that of ``/``. As long as nothing is mounted there, nothing is made in its folders: it would be
+    made on the disk below, and the next mount would hide it. If you moved the folder, or it is to
+    stay on that disk, call this once. A mount point in ``/etc/fstab``, or of an enabled unit
+    of systemd in ``/etc/systemd/system``, counts as well: remove it there first.
+
+    :param point: the mount point, such as ``/srv/shared``; the message of the verb that was refused
+        names it
+
+    :return: True if this host remembered it, else False
+
+    :raises OperationFailed: the record below ``/var/lib/salt-virt/mount-points`` cannot be changed
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hv1 virt.forget_mount /srv/shared
+    """
+    return mounted.forget(values.path(point, "point"))

@@ -15,6 +15,7 @@ from saltvirt.backups import chains, record
 from saltvirt.backups.answers import GuestLook, PlannedDisk, ServedDisk
 from saltvirt.backupserve.request import Begun, ServeRequest
 from saltvirt.host.connection import libvirt, translate
+from saltvirt.host.storage import mounted
 from saltvirt.xml.backup import Backup, BackupDisk, Checkpoint, CheckpointDisk
 from saltvirt.xml.domain import Domain
 
@@ -169,7 +170,7 @@ def scratch(request: ServeRequest) -> str:
 
 def make_scratch(path: str) -> None:
     """QEMU must get into it; what is in it is for QEMU alone."""
-    os.makedirs(os.path.dirname(path), 0o711, exist_ok=True)
+    mounted.make_folder(os.path.dirname(path), 0o711)
     shutil.rmtree(path, ignore_errors=True)
     os.mkdir(path, 0o711)
 

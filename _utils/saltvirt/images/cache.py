@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors
-from saltvirt.host.storage import bounded
+from saltvirt.host.storage import bounded, mounted
 from saltvirt.images import checksum, header, inspect, locks, room, sources, storage, web
 from saltvirt.migration.storage import coming
 from saltvirt.units import human_bytes
@@ -108,7 +108,7 @@ class _Folder:
         return os.path.join(self.base, *parts)
 
     def make(self) -> None:
-        os.makedirs(self.base, mode=0o755, exist_ok=True)
+        mounted.make_folder(self.base, 0o755)
         for name in (".index", ".meta", ".partial", ".locks"):
             os.makedirs(self.path(name), mode=0o700, exist_ok=True)
 

@@ -20,7 +20,7 @@ from saltvirt.host.domain import creation, guest_lock, lookup, placement_facts
 from saltvirt.host.migration import reservations
 from saltvirt.host.node import inventory
 from saltvirt.host.provision import disks, images_folder
-from saltvirt.host.storage import files
+from saltvirt.host.storage import files, mounted
 from saltvirt.images import cache, locks
 from saltvirt.placement import account, choose, facts
 from saltvirt.placement.policy import PlacementPolicy, from_config
@@ -167,6 +167,8 @@ def check(
     """
     if new:
         name_is_free(conn, request.name)
+    for folder in sorted({os.path.dirname(disk.path) for disk in request.disks if disk.path}):
+        mounted.refuse_unmounted(folder)
     host = host_facts(conn, admission_config)
     but = choose.ROOM if admission_config.overcommit else ()
     fell = choose.admits(host, request, admission_config.policy(), but, only)

@@ -16,7 +16,7 @@ from saltvirt import confidential, errors
 from saltvirt.design.source import Source
 from saltvirt.host.domain import lookup
 from saltvirt.host.provision import existing_disk, pool_disk, undo_disks
-from saltvirt.host.storage import bounded, deletion, files, usage, volume_content
+from saltvirt.host.storage import bounded, deletion, files, mounted, usage, volume_content
 from saltvirt.images import chain, clone, confined
 from saltvirt.spec import profiles
 from saltvirt.units import human_bytes
@@ -196,6 +196,8 @@ def plan_one(
                 f"disk {spec.name}: {spec.source_file} does not exist {where}; a size makes it"
             )
         raise errors.InvalidInput(f"disk {spec.name}: size is missing")
+    if found.make and found.path:
+        mounted.refuse_unmounted(os.path.dirname(found.path))
     base = spec.backing_store_path or ""
     if found.make and base.startswith("/"):
         volume_content.sound_base(conn, base, spec.backing_store_format)
@@ -367,7 +369,7 @@ def _empty(work: Work, part: str) -> None:
 def _file(work: Work, progress: Progress | None, claim: Callable[[str], None] | None) -> None:
     """Makes the file of a disk, from its image if there is one."""
     try:
-        os.makedirs(os.path.dirname(work.file), exist_ok=True)
+        mounted.make_folder(os.path.dirname(work.file))
         if not work.image:
             clone.whole(work.file, lambda part: _empty(work, part), claim)
     except OSError as exc:
@@ -394,7 +396,7 @@ def make(
     """
     claim = note.mark if note else None
     if work.write:
-        os.makedirs(os.path.dirname(work.file), exist_ok=True)
+        mounted.make_folder(os.path.dirname(work.file))
         there = os.path.lexists(work.file)  # of a guest of that name, which is gone
         free = deletion.unused(conn, work.file, guest, ours=True)
         with free if there else contextlib.nullcontext():

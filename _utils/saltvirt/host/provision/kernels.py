@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from saltvirt import errors
+from saltvirt.host.storage import mounted
 from saltvirt.images import sources
 from saltvirt.spec.base import given
 
@@ -34,6 +35,6 @@ def fetch(wanted: dict[str, str], tools: Tools) -> None:
     """Fetches what :func:`place` found. Raises NotFound."""
     for path, source in wanted.items():
         tools.say("kernel", f"fetching {sources.shown(source)}")
-        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        mounted.make_folder(os.path.dirname(path), 0o755)
         if not tools.get_url or not tools.get_url(source, path) or not os.path.exists(path):
             raise errors.NotFound(f"cannot fetch {sources.shown(source)}")

@@ -16,7 +16,7 @@ from saltvirt.host.connection import libvirt, translate
 from saltvirt.host.domain import creation, metadata, snapshot_state
 from saltvirt.host.domain.lookup import lookup
 from saltvirt.host.snapshot import checkpoints, layers, needs, read
-from saltvirt.host.storage import files
+from saltvirt.host.storage import files, mounted
 from saltvirt.snapshot import rules
 from saltvirt.snapshot.tree import EXTERNAL, Snapshot, Tree
 from saltvirt.spec import values
@@ -185,6 +185,7 @@ def _layer_path(guest: str, disk: rules.GuestDisk, name: str, images_dir: str | 
             f"disk {disk.target} of {guest} is no file, and virt:images names no folder for what "
             "is written after the snapshot"
         )
+    mounted.refuse_unmounted(images_dir)
     return os.path.join(images_dir, f"{guest}_{disk.target}.{name}")
 
 

@@ -74,9 +74,11 @@ def of(there: Iterable[Mount], path: str) -> Mount | None:
     return found
 
 
-def to_mount(path: str = "/etc/fstab") -> Iterator[str]:
-    """Where this machine mounts something when it starts."""
+def to_mount(path: str = "/etc/fstab", by_hand: bool = True) -> Iterator[str]:
+    """The mount points of an fstab. by_hand: also those that only the operator mounts."""
     for line in lines(path):
         parts = line.split()
         if len(parts) > 1 and parts[1].startswith("/") and not line.lstrip().startswith("#"):
-            yield os.path.normpath(plain(parts[1]))
+            options = parts[3].split(",") if len(parts) > 3 else []
+            if by_hand or "noauto" not in options or "x-systemd.automount" in options:
+                yield os.path.normpath(plain(parts[1]))
