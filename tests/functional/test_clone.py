@@ -1,5 +1,6 @@
 """Cloning, growing, consoles and screenshots on libvirt's test driver, with real disks."""
 
+import errno
 import json
 import os
 import struct
@@ -154,6 +155,31 @@ def test_a_clone_gets_a_copy_of_the_originals_variables(original, tmp_path, take
     assert new.read_bytes() == (b"another's" if taken else b"entries")
     assert ("new firmware variables" in str(made.get("warnings"))) is taken
     assert old.read_bytes() == b"entries"
+
+
+def test_variables_have_their_name_only_when_they_are_whole(original, tmp_path, monkeypatch):
+    old, new = tmp_path / "web1_VARS.fd", tmp_path / "web2_VARS.fd"
+    old.write_bytes(b"entries")
+    dom = original.conn.lookupByName("web1")
+    os_ = "<loader readonly='yes' type='pflash'>/x</loader>" + VARIABLES[0].format(old)
+    original.conn.defineXML(dom.XMLDesc().replace("<boot dev", f"{os_}<boot dev", 1))
+    half = []
+
+    def copyfileobj(source, target):
+        target.write(source.read(3))
+        target.flush()
+        half.append(new.exists())
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(clone.shutil, "copyfileobj", copyfileobj)
+    with pytest.raises(errors.OperationFailed, match=f"cannot copy {old} to {new}: No space left"):
+        original.modules["virt.clone"]("web1", "web2")
+    assert half == [False]
+    assert not [path for path in tmp_path.iterdir() if "web2" in path.name]
+    assert not [dom for dom in original.conn.listAllDomains() if dom.name() == "web2"]
+    monkeypatch.undo()
+    original.modules["virt.clone"]("web1", "web2")
+    assert new.read_bytes() == b"entries" and new.stat().st_mode & 0o777 == 0o600
 
 
 def test_an_overlay_of_an_image_in_another_folder_is_copied_whole(host, image):  # noqa: F811

@@ -17,6 +17,7 @@ from saltvirt.host.provision import admission, disks, macs, pool_disk, seed_driv
 from saltvirt.host.provision.guest_builder import GuestBuilder, interfaces_of_copy
 from saltvirt.host.storage import files, unchanged_disks
 from saltvirt.images import inspect
+from saltvirt.images.clone import whole
 from saltvirt.spec.disk import DiskSpec
 from saltvirt.xml.domain import Domain
 from saltvirt.xml.metadata import GuestRecord, OwnDisk
@@ -127,10 +128,18 @@ class Clone(GuestBuilder):
         if not new or os.path.lexists(new):
             self.tools.warn(f"{self.guest.name} has new firmware variables, without boot entries")
             return
-        with open(old, "rb") as source, open(new, "xb") as target:
-            self.undo.push(f"remove {new}", undo_disks.remove_file, new)
-            os.fchmod(target.fileno(), 0o600)
-            shutil.copyfileobj(source, target)
+
+        def copy(part: str) -> None:
+            with open(old, "rb") as source, open(part, "wb") as target:
+                shutil.copyfileobj(source, target)
+                target.flush()
+                os.fsync(target.fileno())
+
+        try:
+            whole(new, copy)
+        except OSError as exc:
+            raise errors.OperationFailed(f"cannot copy {old} to {new}: {exc.strerror}") from exc
+        self.undo.push(f"remove {new}", undo_disks.remove_file, new)
 
     def plan(self, disk: Disk) -> disks.Work:
         """The Work that copies one disk."""
