@@ -1,5 +1,7 @@
 """The record of device names, after each verb that makes or changes a guest."""
 
+import subprocess
+
 import pytest
 
 libvirt = pytest.importorskip("libvirt")
@@ -113,3 +115,100 @@ def test_a_file_is_no_second_disk_of_its_guest(guest):
     with pytest.raises(errors.InvalidInput, match="is disk vdb of g1 already"):
         guest.modules["virt.update"]("g1", disks=[{"name": "system"}, *twice])
     assert len(domain(guest).disks) == 2
+
+
+def extra(name, **more):
+    return {"name": name, "size": 4, "format": "raw", **more}
+
+
+def test_a_new_disk_does_not_become_the_one_at_its_target(guest):
+    before = domain(guest).tostring()
+    update = guest.modules["virt.update"]
+    listed = [DISKS[0], extra("logs", target="vdb", size=8)]
+    for test in (True, False):
+        with pytest.raises(errors.InvalidInput, match=r"disk logs: g1 has its disk data .* at vdb"):
+            update("g1", disks=listed, test=test)
+    assert domain(guest).tostring() == before
+    assert (guest.images / "g1_data.raw").stat().st_size == 4 << 20
+    update("g1", disks=[DISKS[0], {"name": "logs", "target": "vdb"}])
+    assert identity.disk_names(domain(guest)) == {"vda": "system", "vdb": "logs"}
+    update("g1", disks=listed)
+    assert (guest.images / "g1_data.raw").stat().st_size == 8 << 20
+
+
+def test_a_guest_without_names_takes_them_from_the_targets(guest):
+    old = domain(guest)
+    old.record.devices = None
+    guest.conn.defineXML(old.tostring())
+    guest.modules["virt.update"]("g1", disks=[DISKS[0], extra("logs", target="vdb")])
+    assert identity.disk_names(domain(guest)) == {"vda": "system", "vdb": "logs"}
+
+
+def without_data(guest):
+    """As a revert to a time before the disk, or virsh detach-disk, leaves it."""
+    old = domain(guest)
+    old.disks.remove(old.disks[1])
+    guest.conn.defineXML(old.tostring())
+
+
+def test_a_name_outlives_another_disk_at_its_target(guest):
+    without_data(guest)
+    update = guest.modules["virt.update"]
+    update("g1", disks=[DISKS[0], extra("logs")])
+    assert identity.disk_names(domain(guest)) == {"vda": "system", "vdb": "logs"}
+    (guest.images / "g1_data.raw").write_bytes(bytes(3 << 20) + b"x" * (1 << 20))
+    update("g1", disks=[*DISKS, extra("logs")])
+    assert identity.disk_names(domain(guest)) == {"vda": "system", "vdb": "logs", "vdc": "data"}
+    assert domain(guest).disks[2].source.file == str(guest.images / "g1_data.raw")
+    assert (guest.images / "g1_data.raw").read_bytes()[-1:] == b"x"
+    found = update("g1", disks=[*DISKS, extra("logs")])
+    assert found["definition"] is False
+
+
+def test_a_foreign_disk_at_a_target_does_not_get_the_name(guest, tmp_path):
+    foreign = tmp_path / "foreign.raw"
+    foreign.write_bytes(bytes(4 << 20))
+    there = domain(guest)
+    there.disks[1].source.file = str(foreign)
+    guest.conn.defineXML(there.tostring())
+    update, before = guest.modules["virt.update"], domain(guest).tostring()
+    larger = [DISKS[0], {**DISKS[1], "size": 8}]
+    why = r"disk data: g1 was given it as .*g1_data.raw, and has .*foreign.raw at vdb"
+    for how in ({"disks": larger}, {"disks": larger, "test": True}, {"detach": ["data"]}):
+        with pytest.raises(errors.InvalidInput, match=why):
+            update("g1", **how)
+    assert domain(guest).tostring() == before
+    assert foreign.stat().st_size == 4 << 20
+    accepted = {"name": "data", "source_file": str(foreign), "format": "raw"}
+    update("g1", disks=[DISKS[0], accepted])
+    found = update("g1", disks=DISKS)
+    assert found["definition"] is False
+    update("g1", detach=["data"])
+    assert [disk.target for disk in domain(guest).disks] == ["vda"]
+
+
+def test_a_foreign_disk_leaves_by_its_target_and_the_own_one_comes_back(guest, tmp_path):
+    foreign = tmp_path / "foreign.raw"
+    foreign.write_bytes(bytes(4 << 20))
+    there = domain(guest)
+    there.disks[1].source.file = str(foreign)
+    guest.conn.defineXML(there.tostring())
+    update = guest.modules["virt.update"]
+    update("g1", detach=["vdb"])
+    assert foreign.exists()
+    with pytest.raises(errors.AlreadyExists, match="existing: True uses it"):
+        update("g1", disks=DISKS)
+    update("g1", disks=[DISKS[0], {**DISKS[1], "existing": True}])
+    assert [disk.source.file for disk in domain(guest).disks] == [
+        str(guest.images / f"g1_{name}.raw") for name in ("system", "data")
+    ]
+
+
+def test_a_layer_on_the_recorded_file_keeps_its_name(guest):
+    base, layer = guest.images / "g1_data.raw", guest.images / "elsewhere.layer"
+    argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", base, "-F", "raw", layer]
+    subprocess.run(argv, check=True)
+    there = domain(guest)
+    there.disks[1].source.file, there.disks[1].driver_type = str(layer), "qcow2"
+    guest.conn.defineXML(there.tostring())
+    assert guest.modules["virt.update"]("g1", disks=DISKS)["definition"] is False

@@ -11,6 +11,7 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
+from saltvirt import errors
 from saltvirt.diff import pending
 from saltvirt.host.provision import hotplug
 from saltvirt.metricshost import read
@@ -109,6 +110,40 @@ def test_a_disk_that_the_guest_does_not_release_is_asked_for_again(host, monkeyp
     # no call that speaks of something else tries to
     done = host.update(title="x")
     assert "errors" not in done and len(done["pending"]) == 1
+
+
+def test_a_disk_that_was_not_released_is_meant_by_its_name(host, monkeypatch):
+    """Its target is another disk's in the definition by then."""
+    monkeypatch.setattr(hotplug, "RELEASE_S", 0.5)
+    tried, detach = [], hotplug._detach
+    monkeypatch.setitem(
+        hotplug._BY_ACTION, "detach", lambda *args: tried.append(args[1].path) or detach(*args)
+    )
+    host.init(disks=[SYSTEM, DATA])
+    host.update(detach=["data"])
+    more = {**DATA, "name": "more"}
+    host.update(disks=[SYSTEM, more])
+    dom = host.conn.lookupByName("g1")
+    stored = [disk.source.file for disk in stored_of(dom).disks]
+    assert stored == [str(host.images / f"g1_{name}") for name in ("system.qcow2", "more.raw")]
+    assert targets(host.running()) == targets(stored_of(dom)) == ["vda", "vdb"]
+    assert tried == ["disks:vdb"]
+    done = host.update(detach=["data"])
+    assert "has not released it" in done["errors"][0] and "warnings" not in done
+    assert tried == ["disks:vdb"] * 2
+    why = r"vdb is the disk more .* runs with the disk data"
+    with pytest.raises(errors.InvalidInput, match=why):
+        host.update(detach=["vdb"])
+    assert [disk.source.file for disk in stored_of(dom).disks] == stored
+    host.update(detach=["more"])
+    assert targets(stored_of(dom)) == ["vda"]
+    assert tried == ["disks:vdb"] * 2
+    host.update(detach=["vdb"])
+    assert tried == ["disks:vdb"] * 3
+
+
+def stored_of(dom):
+    return Domain.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
 
 
 def test_the_disk_that_a_guest_boots_from_is_not_taken_because_its_definition_has_another(host):

@@ -30,6 +30,8 @@ from saltvirt.xml.domain import Domain
 from saltvirt.xml.metadata import Entry, OwnDisk
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from saltvirt.design.caps import Caps
     from saltvirt.spec.disk import DiskSpec
     from saltvirt.spec.guest import GuestSpec
@@ -126,6 +128,7 @@ def _amend_disks(spec: GuestSpec, actual: Domain, domain: Domain, found: Context
     else's it is begun when a disk is made for it."""
     if domain.record:
         identity.upgrade(domain)
+    known = identity.disk_names(domain)
     pairs = disks.amend(spec, domain, found)
     for wanted, disk, _source in pairs:
         found.given.removed[f"disks:{disk.target}"] = wanted.removed()
@@ -135,10 +138,21 @@ def _amend_disks(spec: GuestSpec, actual: Domain, domain: Domain, found: Context
         own.target = at.target if at else own.target
     _record(spec, domain, found)
     if domain.record:
+        _forget_renamed(domain, known, found)
         for wanted, disk, source in pairs:
             if not _is_seed(wanted, found):
                 identity.name_disk(domain.record, wanted.name, disk, source)
         identity.forget_disks(domain)
+
+
+def _forget_renamed(domain: Domain, known: Mapping[str, str], found: Context) -> None:
+    """Takes the names that disks had until now out of the record, where they are given another.
+    known: {target: name}."""
+    for name, target in (found.given.disk_targets or {}).items():
+        old = known.get(target)
+        named = identity.entry(domain.record, old) if old and old != name else None
+        if named is not None and old not in (found.given.disk_targets or {}):
+            domain.record.devices.disks.remove(named)
 
 
 def _amend_nics(spec: GuestSpec, domain: Domain, found: Context) -> None:

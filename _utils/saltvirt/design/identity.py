@@ -63,7 +63,7 @@ def disk_names(domain: Domain) -> dict[str, str]:
     tests: tuple[Callable[[NamedDisk, Disk], object], ...] = (
         lambda named, disk: disk.target == named.target and places(disk) & named_places(named),
         lambda named, disk: not disk.removable_medium and places(disk) & named_places(named),
-        lambda named, disk: disk.target == named.target,
+        lambda named, disk: named.target and disk.target == named.target,
     )
     for fits in tests:
         for named in list(rest):
@@ -72,6 +72,20 @@ def disk_names(domain: Domain) -> dict[str, str]:
             if hit is not None:
                 found[hit.target or ""] = named.name or ""
                 rest.remove(named)
+    return found
+
+
+def running_disk_names(running: Domain, stored: Domain) -> dict[str, str]:
+    """{target: name} of the disks of a running guest. A disk that left the definition, and that
+    the guest has not released, has the name in its file's name; its target may be another disk's in
+    the definition."""
+    known, found = disk_names(stored), dict[str, str]()
+    for disk in running.disks:
+        same = (one for one in stored.disks if places(one) & places(disk))
+        match = next(same, None)
+        name = known.get(match.target or "") if match else _name_in_file(running.name or "", disk)
+        if name:
+            found[disk.target or ""] = name
     return found
 
 
@@ -89,11 +103,18 @@ def entry(record: GuestRecord, name: str) -> NamedDisk | None:
 def name_disk(record: GuestRecord, name: str, disk: Disk, source: Source | None = None) -> None:
     """Records the name of a disk that the guest has. source: its Source, where that says more of
     its place than the disk does. One that is recorded keeps its place unless ``source`` is given,
-    as what is above it is a snapshot's, or the disk is a drive that is empty now."""
+    as what is above it is a snapshot's, or the disk is a drive that is empty now.
+
+    Another name of the same data goes. A disk that left the guest and had this target keeps its
+    name, without the target."""
     named = entry(record, name)
     for other in record.devices.disks:
         if other.name != name and other.target == disk.target:
-            record.devices.disks.remove(other)
+            place = named_places(other)
+            if not place or place & places(disk):
+                record.devices.disks.remove(other)
+            else:
+                other.target = None
     if named is not None and source is None and disk.source:
         named.target = disk.target
         return

@@ -14,7 +14,7 @@ from saltvirt.design.source import Source, own_places, owns, places
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import resize
 from saltvirt.host.provision import disks
-from saltvirt.host.storage import files, pool_source
+from saltvirt.host.storage import chains, files, pool_source
 from saltvirt.units import human_bytes
 
 if TYPE_CHECKING:
@@ -44,8 +44,9 @@ class DiskMatch:
     """The disks of one update of one guest.
 
     actual: its definition. specs: what is requested; None leaves the disks. folder: where disks go
-    of which nobody says it. Raises InvalidInput where it is not clear which disk is meant, or where
-    one would leave without permission; AlreadyExists, NotFound.
+    of which nobody says it. running: the definition that the guest runs with. Raises InvalidInput
+    where it is not clear which disk is meant, or where one would leave without permission;
+    AlreadyExists, NotFound.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class DiskMatch:
         specs: list[DiskSpec] | None,
         detach: Detach,
         folder: str,
+        running: Domain | None = None,
     ) -> None:
         self.conn, self.dom, self.actual = conn, dom, actual
         self.specs, self.detach = specs or [], detach
@@ -63,6 +65,7 @@ class DiskMatch:
         self.known = actual.copy()
         if actual.record:
             identity.upgrade(self.known)
+        self.running = running
         self.names = identity.disk_names(self.known)
         self.folder = folder
         self.warnings: list[str] = []
@@ -85,6 +88,7 @@ class DiskMatch:
         for spec in self.specs:
             disk = there.get(self.targets.get(spec.name))
             if disk is not None and disk.source and self._stays(spec, disk):
+                self._refuse_other(spec, disk)
                 source = Source.of_disk(disk)
                 if source:
                     self.sources[spec.name] = source
@@ -96,6 +100,39 @@ class DiskMatch:
                 if work.make:
                     self._refuse_unclear(spec)
                 self.works.append(work)
+
+    def _refuse_other(self, spec: DiskSpec, disk: Disk) -> None:
+        """Raises InvalidInput for a new disk at the target of a disk that has another name, and for
+        a disk that has a recorded name and not its data."""
+        if self._is_at(spec, disk):
+            return
+        name = identity.disk_names(self.actual).get(disk.target or "", spec.name)
+        is_new = spec.image or (spec.size_bytes and not spec.size_is_default)
+        if name != spec.name and is_new:
+            raise errors.InvalidInput(
+                f"disk {spec.name}: {self.guest} has its disk {name} ({disk.source.place()}) at "
+                f"{disk.target}: give {spec.name} another target, or list that disk as {name}; to "
+                f"rename it, list {{name: {spec.name}, target: {disk.target}}} once, without size "
+                "and image"
+            )
+        self._refuse_foreign(spec.name, disk)
+
+    def _refuse_foreign(self, name: str, disk: Disk) -> None:
+        """Raises InvalidInput for a disk that has the target of a recorded name, and whose file is
+        not based on the recorded one: somebody attached it in its place."""
+        named, path = identity.entry(self.known.record, name), disk.source.file
+        if named is None or not named.path or not path or disk.removable_medium:
+            return
+        if identity.named_places(named) & places(disk):
+            return
+        chain = chains.read(path, disk.driver_type)
+        unknown = chain.missing or chain.unreadable or chain.broken
+        if not unknown and files.real(named.path) not in map(files.real, chain.paths):
+            raise errors.InvalidInput(
+                f"disk {name}: {self.guest} was given it as {named.path}, and has {path} at "
+                f"{disk.target}, which is not based on it: if that is the disk {name}, list it "
+                f"with source_file: {path}; if not, detach=['{disk.target}'] takes it away"
+            )
 
     def _stays(self, spec: DiskSpec, disk: Disk) -> bool:
         """Whether a disk that is meant keeps its data: the spec names no place, or that one."""
@@ -216,8 +253,13 @@ class DiskMatch:
         found = set()
         for word in self.detach:
             target = next((t for t, name in self.names.items() if name == word), word)
+            self._refuse_two_at(word)
             disk = next((disk for disk in self.actual.disks if disk.target == target), None)
             spec = next((one for one in self.specs if self.targets.get(one.name) == target), None)
+            if disk is not None and word != target:
+                self._refuse_foreign(word, disk)
+            if disk is None and self._runs_with(word):
+                continue
             if disk is None:
                 self.warnings.append(f"{self.guest} has no disk {word} to detach")
             elif spec is None:
@@ -225,6 +267,26 @@ class DiskMatch:
             elif self._stays(spec, disk):
                 raise errors.InvalidInput(f"detach: {word} is one of the disks requested")
         return found
+
+    def _runs_with(self, word: str) -> bool:
+        """Whether the running guest has a disk of this name or target."""
+        if self.running is None:
+            return False
+        targets = {disk.target for disk in self.running.disks}
+        return word in targets or word in self._running_names().values()
+
+    def _running_names(self) -> dict[str, str]:
+        return identity.running_disk_names(self.running, self.known) if self.running else {}
+
+    def _refuse_two_at(self, word: str) -> None:
+        """Raises InvalidInput for a target at which the running guest has another disk than its
+        definition: it has not released the one that was there."""
+        names = self.names.get(word), self._running_names().get(word)
+        if all(names) and names[0] != names[1]:
+            raise errors.InvalidInput(
+                f"detach: {word} is the disk {names[0]} in the definition of {self.guest}, which "
+                f"still runs with the disk {names[1]} there: give the name instead"
+            )
 
     def _refuse_boot_disk(self, disk: Disk) -> None:
         """Raises InvalidInput for the disk that the guest boots from."""

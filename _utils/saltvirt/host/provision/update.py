@@ -13,6 +13,7 @@ from saltvirt import errors
 from saltvirt.design import domain, identity
 from saltvirt.design.plain import plain
 from saltvirt.design.put import is_given
+from saltvirt.design.source import places
 from saltvirt.diff import changes, pending
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import creation, lookup, metadata, resize
@@ -32,6 +33,7 @@ from saltvirt.placement import account
 from saltvirt.revert import Revert
 from saltvirt.spec.cpu import CpuSpec
 from saltvirt.spec.memory import MemorySpec
+from saltvirt.xml.disk import Disk
 from saltvirt.xml.domain import Domain
 
 if TYPE_CHECKING:
@@ -146,15 +148,23 @@ class Update:
         """Whether a disk is taken from the running guest: one that this very request takes out of
         the definition, or one that an earlier request did. The one that the guest boots from goes
         only if ``detach`` names it."""
-        if any(
-            one.path == change.path and one.action == "detach" for one in self.found if one.live
-        ):
-            return True
         target = change.path.partition(":")[2]
+        name = identity.running_disk_names(self.running, self.actual).get(target)
+        if any(self.is_same_disk(one, change, name) for one in self.found if one.live):
+            return True
         if not isinstance(self.how.detach, bool):
-            return target in self.how.detach
+            return bool({target, name} & {*self.how.detach})
         boots = identity.boot_disk(self.running)
         return self.how.detach and (boots is None or boots.target != target)
+
+    def is_same_disk(self, leaving: Change, change: Change, name: str | None) -> bool:
+        """Whether a disk that leaves the definition is the one at its target in the running guest,
+        which may not have released another one. name: of the one in the running guest."""
+        if leaving.path != change.path or leaving.action != "detach":
+            return False
+        disks = [Disk.fromstring(one.xml) for one in (leaving, change)]
+        known = identity.disk_names(self.actual).get(disks[0].target or "")
+        return bool(places(disks[0]) & places(disks[1])) or (known is not None and known == name)
 
     def spoken_of(self) -> set[str]:
         """The groups of changes that the request can cause."""
@@ -213,7 +223,8 @@ class Update:
         self.spec.disks = self.spec.disks or []
         folder = self.tools.admission_config.disks_in
         args = (self.actual, self.spec.disks, self.how.detach, folder)
-        match = DiskMatch(self.conn, self.dom, *args)
+        running = _running(self.dom) if self.dom.isActive() else None
+        match = DiskMatch(self.conn, self.dom, *args, running)
         self.works, self.sizes = match.works, match.sizes
         self.warnings.extend(match.warnings)
         return match
