@@ -144,7 +144,9 @@ def network_running(
     network runs takes effect by starting it again, at once when no running guest is on it.
     When guests are on it they are named in the comment and nothing is cut, unless ``restart``.
 
-    :param restart: start it again although guests are on it; they are connected again
+    :param restart: start it again although guests are on it; they are connected to its bridge
+        again. Until such a guest is stopped and started libvirt lists no port of it, and what it
+        keeps by port does not hold: a minimum of bandwidth (``floor``) and port isolation
 
     .. code-block:: yaml
 

@@ -88,9 +88,18 @@ def changed(desired: DesiredNetwork, facts: NetworkFacts) -> Outcome:
         outcome.switch("active", facts.active, True, "started")
     if again:
         outcome.done.append("restarted")
+        if facts.users:
+            outcome.notes.append(_unplugged(facts))
     elif facts.waiting:
         outcome.notes.append(_waits(desired, facts))
     return outcome
+
+
+def _unplugged(facts: NetworkFacts) -> str:
+    return (
+        f"libvirt lists no ports of {', '.join(facts.users)} on it until they are stopped and "
+        "started: a minimum of bandwidth (floor) and port isolation do not hold for them until then"
+    )
 
 
 def _waits(desired: DesiredNetwork, facts: NetworkFacts) -> str:

@@ -119,7 +119,7 @@ def test_what_a_network_takes_at_once_restarts_nothing():
     ("running", "users", "restart", "again", "words"),
     [
         (True, [], False, True, "updated, restarted"),
-        (True, ["web1"], True, True, "updated, restarted"),
+        (True, ["web1"], True, True, "port isolation do not hold for them until then"),
         (True, ["web1"], False, False, "again: web1 uses it (restart: True does it now)"),
         (None, ["web1"], True, False, "again: web1 uses it"),
         (None, [], True, False, "takes effect when the network is started again"),
