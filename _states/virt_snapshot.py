@@ -33,6 +33,7 @@ def snapshot(
     description=None,
     disk_only=None,
     quiesce=False,
+    keep=None,
     **kwargs,
 ):
     """
@@ -51,9 +52,13 @@ def snapshot(
     :param disk_only: True for an external snapshot of the disks alone, False for an internal one;
         default: what suits the guest, see ``virt.snapshot`` of the execution module
     :param quiesce: have the guest's agent settle its file systems first; the snapshot is external
+    :param keep: without ``snapshot``: how many of the guest's snapshots of this suffix stay. The
+        older ones are deleted when the new one is taken; the result is False if libvirt does not
+        delete them. Default: all stay, and each apply needs more room
 
-    :return: ``changes``: ``saved``: a list of ``domain``, ``snapshot``, its name, and ``notes`` on
-        what is not saved with it. A test writes ``DATE-TIME`` for the moment that is not yet
+    :return: ``changes``: ``saved``: a list of ``domain``, ``snapshot``, its name, ``notes`` on
+        what is not saved with it, and ``deleted``, the names of older ones. A test writes
+        ``DATE-TIME`` for the moment that is not yet
 
     .. code-block:: yaml
 
@@ -65,6 +70,7 @@ def snapshot(
           virt.snapshot:
             - name: web*
             - suffix: periodic
+            - keep: 7
 
     CLI Example:
 

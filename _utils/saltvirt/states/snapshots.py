@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
-from saltvirt.errors import NotFound
+from saltvirt.errors import InvalidInput, NotFound, SaltException
 from saltvirt.spec import values
 from saltvirt.states.power import each
+from saltvirt.states.result import answer
 
 if TYPE_CHECKING:
     from saltvirt.states.result import Answer, StateHost
@@ -14,13 +16,21 @@ if TYPE_CHECKING:
 
 def arguments() -> list[str]:
     """What ``virt.snapshot`` takes, besides suffix."""
-    return ["snapshot", "description", "disk_only", "quiesce"]
+    return ["snapshot", "description", "disk_only", "quiesce", "keep"]
 
 
 def taken(
-    host: StateHost, name: str, suffix: object, snapshot: object = None, **how: Any
+    host: StateHost,
+    name: str,
+    suffix: object,
+    snapshot: object = None,
+    keep: object = None,
+    **how: Any,
 ) -> Answer:
     """See ``virt.snapshot``."""
+    count = None if keep is None else values.number(1)(keep, "keep")
+    if count and snapshot:
+        raise InvalidInput("keep is for snapshots that are named by their time: omit snapshot")
     given = {"name": snapshot, "suffix": suffix, **how}
     given = {word: value for word, value in given.items() if value is not None}
     for word in ("disk_only", "quiesce"):
@@ -34,11 +44,40 @@ def taken(
         if host.test:
             planned = host.call("snapshot", guest, **given, test=True)
             shown = wanted or "-".join([guest, "DATE", "TIME", *_said(suffix)])
-            return {"snapshot": shown, **_notes(planned)}
+            deleted = _older(host, guest, suffix, count - 1) if count else []
+            return {"snapshot": shown, **_notes(planned), **_deleted(deleted)}
         done = host.call("snapshot", guest, **given)
-        return {"snapshot": done["name"], **_notes(done)}
+        deleted = prune(guest) if count else []
+        return {"snapshot": done["name"], **_notes(done), **_deleted(deleted)}
 
-    return each(host, name, act, "saved", "saved in a snapshot")
+    stay: list[str] = []
+
+    def prune(guest: str) -> list[str]:
+        older = _older(host, guest, suffix, count or 1)
+        try:
+            return [*host.call("delete_snapshots", guest, *older)["deleted"]] if older else []
+        except SaltException as exc:
+            stay.append(f"{guest}: {', '.join(older)} not deleted: {exc}")
+            return []
+
+    found = each(host, name, act, "saved", "saved in a snapshot")
+    if stay:
+        words = [found["comment"], *stay]
+        return answer(found["name"], found["changes"], "", host.test, words)
+    return found
+
+
+def _older(host: StateHost, guest: str, suffix: object, keep: int) -> list[str]:
+    """The guest's snapshots that are named by their time with this suffix, the oldest first, but
+    for the latest ``keep``."""
+    end = "".join(f"-{re.escape(word)}" for word in _said(suffix))
+    dated = re.compile(rf"{re.escape(guest)}-\d{{8}}-\d{{6}}{end}")
+    names = sorted(one for one in _names(host, guest) if dated.fullmatch(one))
+    return names[: max(0, len(names) - keep)]
+
+
+def _deleted(names: list[str]) -> dict[str, list[str]]:
+    return {"deleted": names} if names else {}
 
 
 def _notes(answer: dict[str, Any]) -> dict[str, Any]:

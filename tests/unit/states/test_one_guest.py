@@ -2,7 +2,7 @@
 
 import pytest
 
-from saltvirt.errors import NotFound, OperationFailed
+from saltvirt.errors import InvalidInput, NotFound, OperationFailed
 from saltvirt.states import (
     certificates,
     guests,
@@ -177,6 +177,48 @@ def test_a_snapshot_is_taken_once_of_each_guest(test):
     host = a_host(test, list_domains=["web1"], snapshot={"name": "before-1", "notes": ["external"]})
     noted = snapshots.taken(host, "web1", None)
     assert noted["changes"]["saved"][0]["notes"] == ["external"]
+
+
+def dated(*days, suffix="-periodic", guest="web1"):
+    return [f"{guest}-202611{day:02}-120000{suffix}" for day in days]
+
+
+@pytest.mark.parametrize("test", [True, False])
+def test_the_older_snapshots_of_a_suffix_go_when_a_new_one_is_taken(test):
+    others = [*dated(1, suffix=""), *dated(1, suffix="-x"), *dated(1, guest="web10"), "mine"]
+    names = [*dated(3, 1, 2), *others]
+
+    def take(name, **given):
+        names.extend(dated(4))
+        return {"name": dated(4)[0]}
+
+    host = a_host(test, list_domains=["web1"], snapshot={"name": "x"} if test else take,
+                  list_snapshots=lambda name: {name: [{"name": one} for one in names]},
+                  delete_snapshots=lambda _, *gone: {"deleted": dict.fromkeys(gone)})  # fmt: skip
+    found = snapshots.taken(host, "web1", "periodic", keep=2)
+    assert found["changes"]["saved"][0]["deleted"] == dated(1, 2)
+    assert ("delete_snapshots" in functions(host)) is (not test)
+    assert found["result"] is (None if test else True)
+
+
+def test_what_is_not_deleted_is_said_and_the_new_snapshot_too():
+    def refuse(*_):
+        raise NotFound("stop web1 first")
+
+    host = a_host(list_domains=["web1"], snapshot={"name": dated(4)[0]}, delete_snapshots=refuse,
+                  list_snapshots={"web1": [{"name": one} for one in dated(3, 4)]})  # fmt: skip
+    found = snapshots.taken(host, "web1", "periodic", keep="1")
+    assert found["changes"] == {"saved": [{"domain": "web1", "snapshot": dated(4)[0]}]}
+    assert found["result"] is False
+    assert f"web1: {dated(3)[0]} not deleted: stop web1 first" in found["comment"]
+
+
+@pytest.mark.parametrize("wrong", [{"keep": 0}, {"keep": "all"}, {"keep": 3, "snapshot": "a"}])
+def test_a_number_that_cannot_be_kept_is_refused_before_a_snapshot(wrong):
+    host = a_host(list_domains=["web1"])
+    with pytest.raises(InvalidInput, match="keep"):
+        snapshots.taken(host, "web1", "periodic", **wrong)
+    assert functions(host) == []
 
 
 def test_one_without_snapshots_goes_back_to_none_and_the_others_do():
