@@ -7,11 +7,14 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
+import salt.loader
+
 from saltvirt import errors
 from saltvirt.design import identity
 from saltvirt.host.domain import metadata
 from saltvirt.xml.domain import Domain
 from saltvirt.xml.metadata import Entry
+from tests.functional.conftest import REPOSITORY
 from tests.functional.test_init import host, image  # noqa: F401
 
 DISKS = [
@@ -212,3 +215,45 @@ def test_a_layer_on_the_recorded_file_keeps_its_name(guest):
     there.disks[1].source.file, there.disks[1].driver_type = str(layer), "qcow2"
     guest.conn.defineXML(there.tostring())
     assert guest.modules["virt.update"]("g1", disks=DISKS)["definition"] is False
+
+
+@pytest.mark.parametrize("given", [{}, {"target": "vdb"}])
+def test_a_highstate_after_a_revert_brings_the_later_disk_back(guest, given):
+    """With its data: it was detached by the revert, and stayed in the record."""
+    modules = guest.modules
+    update, listed = modules["virt.update"], [*DISKS, extra("logs")]
+    update("g1", disks=DISKS[:1], detach=["data"])
+    (guest.images / "g1_data.raw").unlink()
+    modules["virt.snapshot"]("g1", name="before")
+    late = [DISKS[0], {**DISKS[1], **given}]
+    update("g1", disks=late)
+    path = guest.images / "g1_data.raw"
+    path.write_bytes(bytes(3 << 20) + b"x" * (1 << 20))
+    modules["virt.revert_snapshot"]("g1", "before")
+    assert [disk.target for disk in domain(guest).disks] == ["vda"]
+    opts = {**modules.opts, "states_dirs": [str(REPOSITORY / "_states")], "test": False}
+    defined = salt.loader.states(opts, modules, {}, None)["virt.defined"]
+    done = defined(name="g1", disks=late)
+    assert done["result"] is True, done
+    assert [disk.source.file for disk in domain(guest).disks][1:] == [str(path)]
+    assert path.read_bytes()[-1:] == b"x"
+    assert defined(name="g1", disks=late)["changes"] == {}
+    update("g1", disks=listed)
+    assert identity.disk_names(domain(guest)) == {"vda": "system", "vdb": "data", "vdc": "logs"}
+
+
+def test_a_detached_disk_comes_back_only_as_an_existing_one(guest):
+    update, path = guest.modules["virt.update"], guest.images / "g1_data.raw"
+    path.write_bytes(b"x" * (4 << 20))
+    update("g1", detach=["data"])
+    for test in (True, False):
+        with pytest.raises(errors.AlreadyExists, match=r"g1_data.raw exists already .* existing:"):
+            update("g1", disks=DISKS, test=test)
+    assert path.read_bytes() == b"x" * (4 << 20)
+    for _ in range(2):
+        update("g1", disks=[DISKS[0], {**DISKS[1], "existing": True}])
+        assert identity.disk_names(domain(guest)) == {"vda": "system", "vdb": "data"}
+    update("g1", detach=["data"])
+    assert path.read_bytes() == b"x" * (4 << 20)
+    guest.modules["virt.purge"]("g1")
+    assert path.exists(), "it is no disk of the guest any more"
