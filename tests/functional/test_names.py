@@ -257,3 +257,48 @@ def test_a_detached_disk_comes_back_only_as_an_existing_one(guest):
     assert path.read_bytes() == b"x" * (4 << 20)
     guest.modules["virt.purge"]("g1")
     assert path.exists(), "it is no disk of the guest any more"
+
+
+@pytest.fixture
+def file(tmp_path):
+    """{way to name it: path} of one file."""
+    path = tmp_path / "f.raw"
+    path.write_bytes(bytes(1 << 20))
+    (tmp_path / "link.raw").symlink_to(path)
+    (tmp_path / "hard.raw").hardlink_to(path)
+    return tmp_path
+
+
+def at(name, path, **more):
+    return {"name": name, "source_file": str(path), "format": "raw", **more}
+
+
+@pytest.mark.parametrize("other", ["f.raw", "link.raw", "hard.raw"])
+def test_one_file_is_not_two_new_disks(guest, file, other):
+    disks = [DISKS[0], at("one", file / "f.raw"), at("two", file / other)]
+    for test in (True, False):
+        with pytest.raises(errors.InvalidInput, match="one and two would be the same data"):
+            guest.modules["virt.update"]("g1", disks=disks, test=test)
+        with pytest.raises(errors.InvalidInput, match=r"the same (data|place)"):
+            guest.init("g2", disk=None, disks=disks, test=test)
+    assert len(domain(guest).disks) == 2
+    shared = [{**one, "shareable": True} for one in disks[1:]]
+    guest.modules["virt.update"]("g1", disks=[DISKS[0], *shared])
+    assert len(domain(guest).disks) == 4
+
+
+def test_another_name_of_a_guests_file_is_no_second_disk(guest, file):
+    data = guest.images / "g1_data.raw"
+    (file / "again.raw").symlink_to(data)
+    (file / "inode.raw").hardlink_to(data)
+    for name in ("again.raw", "inode.raw"):
+        with pytest.raises(errors.InvalidInput, match="is disk vdb of g1 already"):
+            guest.modules["virt.update"]("g1", disks=[DISKS[0], at("two", file / name)])
+    assert len(domain(guest).disks) == 2
+
+
+def test_one_volume_is_not_two_new_disks(guest):
+    there = {"pool": "default-pool", "source_file": "v1", "size": 1, "format": "raw"}
+    disks = [{"name": name, **there} for name in ("one", "two")]
+    with pytest.raises(errors.InvalidInput, match="one and two would be the same data"):
+        guest.modules["virt.update"]("g1", disks=[DISKS[0], *disks])

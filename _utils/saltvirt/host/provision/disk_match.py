@@ -15,6 +15,7 @@ from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import resize
 from saltvirt.host.provision import disks
 from saltvirt.host.storage import chains, files, pool_source
+from saltvirt.host.storage import identity as storage_identity
 from saltvirt.units import human_bytes
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ class DiskMatch:
                 if work.make:
                     self._refuse_unclear(spec)
                 self.works.append(work)
+        disks.refuse_same_data(self.works)
 
     def _refuse_other(self, spec: DiskSpec, disk: Disk) -> None:
         """Raises InvalidInput for a new disk at the target of a disk that has another name, and for
@@ -198,9 +200,12 @@ class DiskMatch:
         if spec.removable or spec.shareable or spec.read_only:
             return
         here = self._places(spec) | (work.source.places() if work.source else set())
+        keys = storage_identity.of(work.path) if work.path else frozenset()
         for disk in self.actual.disks:
             shared = disk.removable_medium or disk.shareable or disk.read_only
-            if places(disk) & here and not shared:
+            path = disk.source.file or disk.source.dev
+            same = places(disk) & here or (path and storage_identity.of(path) & keys)
+            if same and not shared:
                 raise errors.InvalidInput(
                     f"disk {spec.name}: {disk.source.place()} is disk {disk.target} of "
                     f"{self.guest} already. List that disk once, with its target, such as "

@@ -16,7 +16,15 @@ from saltvirt import confidential, errors
 from saltvirt.design.source import Source
 from saltvirt.host.domain import lookup
 from saltvirt.host.provision import existing_disk, pool_disk, undo_disks
-from saltvirt.host.storage import bounded, deletion, files, mounted, usage, volume_content
+from saltvirt.host.storage import (
+    bounded,
+    deletion,
+    files,
+    identity,
+    mounted,
+    usage,
+    volume_content,
+)
 from saltvirt.images import chain, clone, confined
 from saltvirt.spec import profiles
 from saltvirt.units import human_bytes
@@ -26,6 +34,7 @@ if TYPE_CHECKING:
     import libvirt
 
     from saltvirt.host.provision.disk_notes import Note
+    from saltvirt.host.storage.identity import Key
     from saltvirt.revert import Revert
     from saltvirt.spec.disk import DiskSpec
     from saltvirt.spec.guest import GuestSpec
@@ -220,7 +229,28 @@ def plan(
     for place in places:
         if places.count(place) > 1:
             raise errors.InvalidInput(f"two disks have the same place, {place}")
+    refuse_same_data(works)
     return works
+
+
+def refuse_same_data(works: Iterable[Work]) -> None:
+    """Raises InvalidInput for two disks with one file, device or volume, by whatever names: QEMU
+    does not start such a guest, and without its locks the data would be lost."""
+    used: dict[Key, str] = {}
+    for work in works:
+        spec = work.spec
+        if spec.removable or spec.shareable or spec.read_only:
+            continue
+        keys: set[Key] = set(identity.of(work.path)) if work.path else set()
+        if work.pool:
+            keys.add(("volume", work.pool, work.volume or ""))
+        for key in keys:
+            if key in used:
+                raise errors.InvalidInput(
+                    f"the disks {used[key]} and {spec.name} would be the same data, "
+                    f"{work.path or f'{work.pool}/{work.volume}'}"
+                )
+        used.update(dict.fromkeys(keys, spec.name or ""))
 
 
 def fits(work: Work) -> None:
