@@ -206,7 +206,11 @@ class Engine:
         decision = decide.decide(view, self.state, now_s)
         kept = decision.state.kept
         if is_news(self.kept, kept):
-            files.write(seen.kept(self.opts), kept)
+            try:
+                files.write(seen.kept(self.opts), kept)
+            except (errors.VirtError, OSError):
+                self._tell(self._heard(decision.call, kept), view)
+                raise
             self.kept = kept
         self.state = decision.state
         self._tell(decision.call, view)
@@ -432,6 +436,19 @@ class Engine:
                 continue
             for one in self.definitions.untold(arrived.beat, self.registry.guests):
                 self.world.talker.tell(host, frames.DEFINITION, one.body())
+
+    def _heard(self, call: Call, kept: MasterKept) -> Call:
+        """The call of a master whose disk takes nothing: it leads nobody, and hosts are heard still
+        that have said nothing which would have to be written. A host that no other one hears would
+        cut its power else."""
+        known = self.kept.pledges if self.kept else {}
+        acks = {
+            host: ack
+            for host, ack in call.acks.items()
+            if host in known and known[host].lasting == kept.pledges[host].lasting
+        }
+        before = self.state
+        return Call(call.master, before.kept.term, before.seq, False, alone=call.alone, acks=acks)
 
     def hears(self, host: str) -> bool:
         """Whether the host is heard now. Any thread may ask."""

@@ -181,12 +181,37 @@ def test_what_cannot_be_written_is_not_told_either(still, opts, monkeypatch):
 
     monkeypatch.setattr(files, "write", full)
     engine.safely()
-    assert still.told == [] and engine.state is before
+    calls = [Call.from_answer(body, "salt") for _, _, body in still.told]
+    assert calls == [Call("salt", 0, 0, asks=False)] * 3 and engine.state is before
+    still.told.clear()
     assert "No space left" in engine.problem
     assert "No space left" in files.read(seen.path(opts), seen.EngineSeen).problem
     monkeypatch.undo()
     engine.safely()
     assert engine.problem == "" and len(still.told) == 3
+
+
+def test_a_master_whose_disk_takes_nothing_hears_the_hosts_still(still, opts, monkeypatch):
+    """A host that no other one heard cut its power, because the master's disk was full."""
+    engine = still.engine(opts)
+    states = leads(engine, still, 8)
+    still.told.clear()
+    for name, boot in (("hv1", 2), ("hv2", 1), ("hv3", 1)):
+        beat = Beat(name, boot, states[name].seq + 1, armed=False)
+        engine.inbox.hear(name, "beat", replace(
+            beat, terms=engine.inbox.beats()[name].beat.terms,
+            watchdog_s=engine.inbox.beats()[name].beat.watchdog_s,
+        ).to_answer())  # fmt: skip
+    full = mock.Mock(side_effect=OSError(28, "No space left on device"))
+    monkeypatch.setattr(files, "write", full)
+    engine.safely()
+    for call in [Call.from_answer(body, "salt") for _, kind, body in still.told if kind == "call"]:
+        assert set(call.acks) == {"hv2", "hv3"} and call.acks["hv2"].seq == states["hv2"].seq + 1
+        assert not (call.asks or call.leading or call.ballots or call.registry)
+    assert "No space left" in engine.problem and len(still.told) == 3
+    monkeypatch.undo()
+    engine.safely()
+    assert set(engine.state.acks) == {"hv1", "hv2", "hv3"} and engine.problem == ""
 
 
 def _problem_shown(opts):
