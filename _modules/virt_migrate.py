@@ -179,7 +179,7 @@ def migrate(vm_, target, **kwargs):
 
     :return: dict: ``name``, ``source``, ``target``, ``live`` (it ran while its memory
         travelled), ``transport``, ``time_ms``, ``downtime_ms``, ``memory_bytes``,
-        ``disk_bytes``, ``disks`` (vda: ``shared``, ``copy``, ``overlay`` or ``keep``),
+        ``disk_bytes``, ``disks`` (vda: ``shared``, ``copy``, ``overlay``, ``seed`` or ``keep``),
         ``deleted`` (files removed here), ``kept`` (file: why it was left), where there are some
         ``checkpoints_lost`` (of the guest, which the target's libvirt did not take: why)
 

@@ -129,7 +129,7 @@ class MigrationFailed(VirtError):
 
 
 class TargetRefused(Refused, MigrationFailed):
-    """This target does not take the guest, nothing was begun: another one may."""
+    """This target does not take the guest, nothing of it was sent there: another one may."""
 
 
 class StaleLibrary(VirtError):

@@ -18,6 +18,7 @@ from saltvirt.host.migration import (
     guest_disks,
     remote_storage,
     same_content,
+    secrets,
     volumes,
 )
 from saltvirt.host.storage import files
@@ -30,6 +31,7 @@ from saltvirt.migration.facts import (
     NetworkSource,
     PoolReport,
     PoolSource,
+    SecretReference,
     Server,
     VolumeIdentity,
 )
@@ -443,3 +445,60 @@ def test_the_cpu_of_a_host_is_asked_for_where_a_guest_has_just_that(conn, real):
     assert facts._is_hosts(ElementTree.fromstring("<cpu mode='host-passthrough'/>"))
     assert not facts._is_hosts(ElementTree.fromstring("<cpu mode='host-model'/>"))
     assert not facts._is_hosts(None)
+
+
+SECRET = (
+    "<secret ephemeral='no' private='yes'><uuid>{0}</uuid>"
+    "<usage type='ceph'><name>client.virt</name></usage></secret>"
+)
+UUID = "2ec115d7-3a88-3ceb-bc12-0ac909a6fd87"
+
+
+def test_a_secret_of_libvirt_is_known_and_missed_on_the_target(real, libvirtd):
+    """By libvirt's own list of them; the value is never read."""
+    text = (
+        "<domain><devices><disk type='network'><source protocol='rbd' name='p/v'>"
+        "<auth username='virt'><secret type='ceph' {}/></auth></source><target dev='vda'/>"
+        "<encryption format='luks'><secret type='passphrase' uuid='{}'/></encryption></disk>"
+        "<tpm model='tpm-crb'><backend type='emulator'><encryption secret='{}'/></backend></tpm>"
+        "</devices></domain>"
+    )
+    luks, tpm = UUID.replace("2ec1", "3ec1"), UUID.replace("2ec1", "4ec1")
+    found = real.secretDefineXML(SECRET.format(UUID))
+    try:
+        for named in (f"uuid='{UUID}'", "usage='client.virt'"):
+            root = ElementTree.fromstring(text.format(named, luks, tpm))
+            ceph, *more = secrets.of(real, root)
+            assert ceph == SecretReference("disk vda", UUID, "ceph client.virt")
+            assert more == [
+                SecretReference("disk vda", luks, "volume"), SecretReference("the TPM", tpm, "vtpm")
+            ]  # fmt: skip
+            assert secrets.lacking(real, [ceph, *more]) == tuple(more)
+    finally:
+        found.undefine()
+    assert secrets.lacking(real, [ceph]) == (ceph,)
+
+
+def test_a_libvirt_that_keeps_no_secrets_is_no_reason(conn):
+    assert secrets.lacking(conn, [SecretReference("disk vda", UUID)]) == ()
+
+
+def test_the_cids_of_a_vsock():
+    vsock = "<domain><devices><vsock><cid {}/></vsock></devices></domain>"
+    fixed, auto, running = (
+        ElementTree.fromstring(vsock.format(text))
+        for text in ("auto='no' address='3'", "auto='yes'", "auto='yes' address='5'")
+    )
+    assert facts._cids([fixed]) == {3}
+    assert facts._cids([auto]) == facts._cids([auto, running]) == set()
+
+
+def test_a_guest_that_was_started_again_runs_by_another_process(dom):
+    assert facts.process(dom) is None
+    dom.create()
+    first = facts.process(dom)
+    assert first == facts.process(dom)
+    dom.destroy()
+    dom.create()
+    assert facts.process(dom) != first
+    dom.destroy()

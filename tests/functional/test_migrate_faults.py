@@ -16,6 +16,7 @@ from saltvirt import errors
 from saltvirt.host.migration import (
     api,
     confirm,
+    facts,
     move_journal,
     recovery,
     remote_storage,
@@ -411,3 +412,31 @@ def test_a_guest_that_its_killed_migration_has_paused_runs_on(
     assert api.recover(dom.connect(), job).outcome == "undone"
     paused = dom.state()[0] == libvirt.VIR_DOMAIN_PAUSED
     assert paused == (after == "paused")
+
+
+def test_where_both_live_the_one_that_was_started_again_is_paused(dom, tmp_path):
+    """The source lost its power after the hand-over, and somebody has started its old copy: the
+    target has the memory that moved."""
+    there = libvirt.open(EMPTY)
+    copy = there.defineXML(dom.XMLDesc())
+    dom.create()
+    copy.create()
+    report = GuestReport(
+        "web1", dom.UUIDString(), "hv1", True, "running", process=facts.process(dom)
+    )
+    try:
+        dom.destroy()
+        dom.create()
+        with pytest.raises(errors.MigrationFailed, match="was started again here"):
+            recovery.resolve(dom.connect(), there, report)
+        paused = libvirt.VIR_DOMAIN_PAUSED
+        assert (dom.state()[0] == paused, copy.state()[0] == paused) == (True, False)
+        dom.resume()
+        same = replace(report, process=facts.process(dom))
+        with pytest.raises(errors.MigrationFailed, match="was paused on the target"):
+            recovery.resolve(dom.connect(), there, same)
+        assert (dom.state()[0] == paused, copy.state()[0] == paused) == (False, True)
+    finally:
+        copy.destroy()
+        copy.undefine()
+        there.close()

@@ -462,9 +462,34 @@ def test_a_move_whose_figures_are_not_there_is_watched_all_the_same(dom, monkeyp
         moving.over.set()
 
     moving.jobStats = none_yet
-    with pytest.raises(errors.MigrationFailed, match=r"^lost$"):
+    with pytest.raises(errors.MigrationFailed, match=r"^refused: lost$"):
         live.perform(moving, live.Job("qemu+tls://hv2/system"), tell)
     assert seen[0].total == 0
+
+
+@pytest.mark.parametrize(
+    ("stats", "code", "kind"),
+    [
+        ({}, "VIR_ERR_OPERATION_FAILED", errors.TargetRefused),
+        ({**MEMORY, "data_processed": 50}, "VIR_ERR_OPERATION_FAILED", errors.MigrationFailed),
+        ({}, "VIR_ERR_OPERATION_ABORTED", errors.MigrationFailed),
+    ],
+)
+def test_a_target_that_fails_before_anything_was_sent_has_refused(
+    dom, monkeypatch, stats, code, kind
+):
+    """Another host may take the guest; not when somebody has ended the migration."""
+    monkeypatch.setattr(live, "LOOK_S", 0.01)
+    failed = error("QEMU did not start")
+    failed.get_error_code = lambda: getattr(libvirt, code)
+    moving = Moving(dom, failed, stats)
+
+    def tell(*_):
+        moving.over.set()
+
+    with pytest.raises(errors.MigrationFailed, match="QEMU did not start") as caught:
+        live.perform(moving, live.Job("qemu+tls://hv2/system"), tell)
+    assert type(caught.value) is kind
 
 
 def test_of_what_we_did_not_pause_nothing_runs_on(dom):
@@ -473,9 +498,9 @@ def test_of_what_we_did_not_pause_nothing_runs_on(dom):
 
 
 def test_qemus_own_ports_are_named():
-    told = live._failure(error("unable to connect to server at 'hv2:49152': refused"), None)
+    told = live._failure(error("unable to connect to server at 'hv2:49152': refused"), None, False)
     assert "TCP ports 49152-49215 must be open" in str(told)
-    assert "49215" not in str(live._failure(error("refused"), None))
+    assert "49215" not in str(live._failure(error("refused"), None, False))
 
 
 def test_a_step_of_patience_is_taken_and_counted(dom):

@@ -149,6 +149,16 @@ class HostCpu(Fact):
 
 
 @dataclass(frozen=True)
+class SecretReference(Fact):
+    """A secret of libvirt to which a device of the guest refers. device: in words. uuid: None where
+    the guest's host does not have it either. usage: what it is for, in words, or None."""
+
+    device: str
+    uuid: str | None = None
+    usage: str | None = None
+
+
+@dataclass(frozen=True)
 class GuestReport(Fact):
     """The guest, as its host tells of it; also in the journal of its migration.
 
@@ -159,6 +169,8 @@ class GuestReport(Fact):
     of the host that are mounted in it. apart: files of snapshots on which no disk stands.
     stands_on: the backup from which it runs as long as not all its blocks are here. host_cpu: that
     of its host, where the guest has just that (``host-passthrough``). phase: of its creation.
+    process: what tells the process that runs it from an earlier and a later one. cid: of its vsock,
+    where it has a fixed one. secrets: of libvirt, that it needs to start.
     """
 
     name: str
@@ -193,6 +205,9 @@ class GuestReport(Fact):
     stands_on: str | None = None
     host_cpu: HostCpu | None = seldom(None)
     phase: str = seldom(Phase.COMPLETE.value)
+    process: str | None = seldom(None)
+    cid: int | None = seldom(None)
+    secrets: tuple[SecretReference, ...] = seldom(())
 
 
 @dataclass(frozen=True)
@@ -220,10 +235,12 @@ UNSEEN = PlaceReport()
 
 @dataclass(frozen=True)
 class DomainReport:
-    """A guest that the target has, and its MAC addresses."""
+    """A guest that the target has, its MAC addresses, and the CIDs of its vsock: those that it has
+    by its definition and as it runs."""
 
     guest: Guest
     macs: tuple[str, ...] = ()
+    cids: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -248,7 +265,7 @@ class TargetReport:
     on their way to it. growth: folder to the bytes by which the disks of its guests may still grow.
     networks: name to whether it is started. bridges, links: names. cpu_error: why the guest's CPU
     does not run there; cpu: that of the host. places: by a DiskReport's key or a path. free_bytes:
-    by folder.
+    by folder. lacking: secrets to which the guest refers and that it does not have.
     """
 
     hostname: str
@@ -270,6 +287,7 @@ class TargetReport:
     cpu: HostCpu | None = None
     places: dict[str, PlaceReport] = field(default_factory=dict)
     free_bytes: dict[str, int | None] = field(default_factory=dict)
+    lacking: tuple[SecretReference, ...] = ()
 
     def place(self, key: str) -> PlaceReport:
         """What it has at a place; UNSEEN of one that it was not asked about."""

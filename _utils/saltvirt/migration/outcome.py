@@ -16,16 +16,19 @@ FORGET_HERE = "forget here"
 RESUME_HERE = "resume here"
 END_THERE = "end there"
 PAUSE_THERE = "pause there"
+PAUSE_HERE = "pause here"
 
 
 @dataclass(frozen=True)
 class Side:
     """What one host has of the guest. waits: paused by the migration itself, or not begun.
-    split: it is in post-copy: one part of its memory is here, another on the other host."""
+    split: it is in post-copy: one part of its memory is here, another on the other host.
+    restarted: it runs by another process than the one whose memory was to move."""
 
     state: str = GONE
     waits: bool = False
     split: bool = False
+    restarted: bool = False
 
     @property
     def alive(self) -> bool:
@@ -47,8 +50,9 @@ def decide(
 
     here, there: Side of the source and of the target. was_active, was_running: before the
     migration. persistent_here: it has a definition on the source, which the target has, too.
-    Nothing that may be the only living guest is ever ended; where both live, the younger is paused
-    and a person decides.
+    Nothing that may be the only living guest is ever ended; where both live, one is paused and a
+    person decides: here if it was started again here since, for the target then has the memory
+    that moved, else on the target.
     """
     if there.split and there.state == RUNNING and here.state == GONE:
         there = Side(RUNNING)  # it has all of its memory: libvirt ended the other one then
@@ -72,6 +76,12 @@ _SPLIT = (
 )
 
 
+_RESTARTED = (
+    "split brain: it runs on the target, with the memory that moved, and was started again here, "
+    "where it is paused now: keep one, and virt.stop and virt.undefine the other"
+)
+
+
 def _only_here(here: Side, was_running: bool) -> Verdict:
     if here.state == GONE:
         return Verdict(
@@ -92,6 +102,8 @@ def _alive_there(here: Side, persistent_here: bool) -> Verdict:
         return Verdict(MOVED, forget)
     if here.waits:
         return Verdict(MOVED, (END_HERE, *forget))
+    if here.restarted:
+        return Verdict(UNDECIDED, (PAUSE_HERE,), _RESTARTED)
     return Verdict(
         UNDECIDED,
         (PAUSE_THERE,),

@@ -536,11 +536,15 @@ class Migrate:
 
     def _answered(self, answer: Answer, target: str) -> Recovered:
         """What the source says that it did. Raises what it says of its failure, when the target was
-        cleaned or with why not; who refuses has begun nothing there."""
+        cleaned or with why not. Who refuses has begun nothing there, unless its own libvirt refused
+        when disks were made already: the source then says that they stay."""
         try:
             return of_migrate(answer.get(), answer.host)
-        except errors.Refused:
-            raise
+        except errors.Refused as exc:
+            if not target_leftovers.are_named(exc.words, self.name):
+                raise
+            more = target_leftovers.after_failure(self.fleet, target, self.name)
+            raise errors.Refused(f"{exc.words}; {more}" if more else exc.words) from exc
         except errors.OperationFailed as exc:
             more = target_leftovers.after_failure(self.fleet, target, self.name)
             raise errors.OperationFailed(f"{exc}; {more}" if more else exc.text) from exc

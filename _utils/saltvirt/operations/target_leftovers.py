@@ -13,6 +13,7 @@ from saltvirt.operations import proof
 
 # of a host whose version has it by its earlier name
 _NOT_THERE = "'virt.migrate_locations' is not available."
+_RECOVER = "salt-run virt.migrate_recover"
 
 
 def clean(fleet: Fleet, host: str, name: str) -> tuple[list[str], dict[str, str]]:
@@ -89,4 +90,9 @@ def after_failure(fleet: Fleet, host: str, name: str) -> str:
 
 def again(name: str) -> str:
     """What the person does about what stays."""
-    return f"salt-run virt.migrate_recover {name} looks again"
+    return f"{_RECOVER} {name} looks again"
+
+
+def are_named(text: str, name: str) -> bool:
+    """Whether a host says in its words that something of the guest's stays on the target."""
+    return f"{_RECOVER} {name}" in text

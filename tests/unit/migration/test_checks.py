@@ -4,7 +4,7 @@ import pytest
 
 from saltvirt.migration import checks, options, storage, transport
 from saltvirt.migration.checks import room
-from saltvirt.migration.facts import HostCpu
+from saltvirt.migration.facts import HostCpu, SecretReference
 from saltvirt.placement import policy
 from tests.unit.migration import facts
 
@@ -492,3 +492,20 @@ def test_just_enough_room_for_what_is_copied():
     [why] = reasons(facts.guest(), there)
     assert why.startswith("/vm on hv2 has ")
     assert why.endswith("10 MiB are to be copied")
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "refused"),
+    [(3, {3}, True), (3, {4}, False), (None, {3}, False), (3, (), False)],
+)
+def test_a_fixed_cid_is_one_guests_on_a_host(mine, theirs, refused):
+    there = replace(facts.domain(name="db1"), cids=frozenset(theirs))
+    found = reasons(facts.guest(cid=mine), facts.host(domains=[there]))
+    assert ["db1 on hv2 has the vsock CID 3" in why for why in found] == [True] * refused
+
+
+def test_a_secret_that_the_target_lacks_is_named_with_what_to_type():
+    one = SecretReference("disk vda", "12-34", "ceph client.virt")
+    [why] = reasons(facts.guest(), facts.host(lacking=(one,)))
+    assert why.startswith("disk vda needs libvirt's secret 12-34 (ceph client.virt), which hv2 ")
+    assert "virsh secret-define" in why and "secret-set-value 12-34" in why

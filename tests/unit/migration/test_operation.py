@@ -9,7 +9,7 @@ from saltvirt.answers.migration import Certificate, Migratable
 from saltvirt.fleet.answer import Answer, down, silent
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import keepers, migrate, recover, slots
-from saltvirt.placement import policy
+from saltvirt.placement import account, policy
 
 DONE = {
     "name": "web1", "outcome": "moved", "source": "hv1", "target": "hv2", "live": True,
@@ -525,6 +525,29 @@ def test_where_the_target_refuses_nothing_was_made(tmp_path):
     cloud._clean = None
     with pytest.raises(errors.Refused, match="no host took web1 from hv1: hv2: no room"):
         run(cloud)
+
+
+def test_what_was_made_before_a_libvirt_refused_is_removed_and_another_host_is_tried(tmp_path):
+    """QEMU does not start there; disks were made by then."""
+    left = "it stays until hv2 knows that nobody uses it: salt-run virt.migrate_recover web1"
+    cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={}, hv3={})
+
+    def migrate_to(host, asked):
+        cloud.asked.append((host, asked["target"]))
+        if asked["target"] == "hv2":
+            cloud.left["hv2"] = {"web1": ["/vm/web1_vda.qcow2"]}
+            error = f"refused: QEMU did not start; web1 runs on hv1; /vm/web1_vda on hv2: {left}"
+            return Answer("hv1", error=error, kind="failed")
+        return Answer("hv1", data={**DONE, "target": "hv3"})
+
+    cloud._migrate = migrate_to
+    terms = dict.fromkeys(("hv2", "hv3"), account.PlacementTerms())
+    plan = migrate.MovePlan("hv1", migrate.Targets(["hv2", "hv3"], terms))
+    one = migrate.Migrate(
+        cloud, policy.PlacementPolicy(), "web1", None, Report(), others=True, plan=plan
+    )
+    assert one.run().answer()["web1"]["changes"] == {"host": {"old": "hv1", "new": "hv3"}}
+    assert cloud.asked == [("hv1", "hv2"), ("hv2", "virt.migrate_clean"), ("hv1", "hv3")]
 
 
 def test_a_source_that_is_silent_may_be_at_it_still(tmp_path):

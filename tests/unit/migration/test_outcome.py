@@ -14,6 +14,7 @@ SIDES = [
     o.Side(o.PAUSED, waits=True),
     o.Side(o.PAUSED, split=True),
     o.Side(o.RUNNING, split=True),
+    o.Side(o.RUNNING, restarted=True),
     o.Side("crashed"),
     o.Side("in an unknown state"),
 ]
@@ -68,6 +69,9 @@ def test_disks_are_only_cleaned_where_the_guest_is_not(here, there, was):
         (o.Side(o.OFF), o.Side(o.RUNNING), o.MOVED, (o.FORGET_HERE,)),
         (o.Side(o.GONE), o.Side(o.RUNNING), o.MOVED, ()),
         (o.Side(o.RUNNING), o.Side(o.RUNNING), o.UNDECIDED, (o.PAUSE_THERE,)),
+        (o.Side(o.RUNNING, restarted=True), o.Side(o.RUNNING), o.UNDECIDED, (o.PAUSE_HERE,)),
+        (o.Side(o.PAUSED, restarted=True), o.Side(o.RUNNING), o.UNDECIDED, (o.PAUSE_HERE,)),
+        (o.Side(o.RUNNING, restarted=True), o.Side(o.PAUSED, True), o.UNDONE, (o.END_THERE,)),
         (o.Side(o.PAUSED, True), o.Side(o.PAUSED, True), o.UNDECIDED, ()),
         (o.Side(o.GONE), o.Side(o.PAUSED, True), o.UNDECIDED, ()),
         (o.Side(o.GONE), o.Side(o.GONE), o.UNDECIDED, ()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from xml.etree import ElementTree
@@ -17,6 +17,7 @@ from saltvirt.host.migration import (
     guest_disks,
     remote_storage,
     same_content,
+    secrets,
     shared_folders,
     volumes,
 )
@@ -38,6 +39,7 @@ from saltvirt.migration.facts import (
 from saltvirt.placement import facts
 
 JOBS = {1: "a job", 2: "a migration or save"}
+_BOOT = "/proc/sys/kernel/random/boot_id"
 
 
 def guest(dom: libvirt.virDomain) -> GuestReport:
@@ -83,7 +85,27 @@ def guest(dom: libvirt.virDomain) -> GuestReport:
             disks=disks,
             apart=apart,
             stands_on=stood.ident if stood else None,
+            process=process(dom),
+            cid=min(_cids([root]), default=None),
+            secrets=secrets.of(conn, root),
         )
+
+
+def process(dom: libvirt.virDomain) -> str | None:
+    """What tells the process that runs a guest of this host from an earlier and a later one: the
+    host's boot, and libvirt's number. None of a guest that does not run."""
+    number = dom.ID() if dom.isActive() else -1
+    if number < 0:
+        return None
+    with open(_BOOT, encoding="ascii") as file:
+        return f"{file.read().strip()} {number}"
+
+
+def _cids(trees: Iterable[Element]) -> set[int]:
+    """The fixed CIDs of a guest's vsock, by its definitions."""
+    found = [cid for tree in trees for cid in tree.iterfind("devices/vsock/cid")]
+    fixed = [cid for cid in found if cid.get("auto") != "yes"]
+    return {int(cid.get("address", "")) for cid in fixed if cid.get("address", "").isdigit()}
 
 
 def _snapshots(dom: libvirt.virDomain) -> list[Element]:
@@ -191,6 +213,7 @@ def target(
             machine=_machine(peer, report),
             cpu_error=_cpu_error(peer, report),
             cpu=host_cpu(peer) if report.host_cpu else None,
+            lacking=secrets.lacking(peer, report.secrets),
         )
     places, free = _folders(peer, report, marks or {})
     return replace(found, places=places, free_bytes=free)
@@ -211,11 +234,14 @@ def _domain(dom: libvirt.virDomain, autostart: bool) -> DomainReport:
     state = lookup.state(dom)
     trees = placement_facts.definitions(dom, state in facts.ACTIVE)
     macs = trees[-1].iterfind("devices/interface/mac")
+    used = trees[-1].find("devices/vsock/cid[@address]") if len(trees) > 1 else None
+    running = {int(used.get("address", 0))} if used is not None else set()
     about = placement_facts.read(dom.name(), trees)
     return DomainReport(
         # whether its process lives can be asked on its own host only: it counts as being created
         replace(about, uuid=dom.UUIDString(), state=state, autostart=autostart, interrupted=False),
         tuple(mac.get("address", "").lower() for mac in macs),
+        frozenset(_cids(trees) | running),
     )
 
 

@@ -96,7 +96,8 @@ def perform(
     """Migrates and watches; returns the last Progress.
 
     tell: called with (Progress, elapsed seconds, text or None) at each look.
-    Raises MigrationFailed with libvirt's words and, when we ended it, why.
+    Raises MigrationFailed with libvirt's words and, when we ended it, why; TargetRefused where
+    nothing of the guest was seen to be sent, so that another host may take it.
     """
     if job.max_downtime:
         with contextlib.suppress(libvirt.libvirtError):
@@ -120,7 +121,7 @@ def perform(
     if call.error is not None:
         if progress.paused:
             _resume(dom)
-        raise _failure(call.error, ended)
+        raise _failure(call.error, ended, bool(progress.processed or progress.postcopy))
     return progress
 
 
@@ -183,8 +184,12 @@ def _act(
     return progress, ended
 
 
-def _failure(error: libvirt.libvirtError, ended: str | None) -> errors.MigrationFailed:
+def _failure(error: libvirt.libvirtError, ended: str | None, sent: bool) -> errors.MigrationFailed:
     words = str(translate(error))
     if _QEMUS_PORT.search(words):
         words += " (TCP ports 49152-49215 must be open between hypervisors)"
-    return errors.MigrationFailed(f"aborted: {ended} ({words})" if ended else words)
+    if ended:
+        return errors.MigrationFailed(f"aborted: {ended} ({words})")
+    # somebody who ends the job wants no other host
+    by_hand = error.get_error_code() == libvirt.VIR_ERR_OPERATION_ABORTED
+    return errors.MigrationFailed(words) if sent or by_hand else errors.TargetRefused(words)

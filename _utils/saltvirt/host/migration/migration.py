@@ -187,7 +187,12 @@ class Migration:
             f"moving {self.report.name} from {self.report.host} to "
             f"{self.host.hostname} over {self.job.transport.words}{why}"
         )
-        live.perform(self.dom, job, self._watch)
+        try:
+            live.perform(self.dom, job, self._watch)
+        except errors.TargetRefused as exc:
+            if self.journal.is_to_end():
+                raise errors.MigrationFailed(exc.text) from exc
+            raise
 
     def _beat(self) -> None:
         """Renews the reservation: without that it ends, an hour after this process has died."""
@@ -257,7 +262,7 @@ class Migration:
     def _stays(self, exc: BaseException, more: str | None = None) -> errors.MigrationFailed:
         verb = "runs" if self.report.active else "stays"
         text = f"{_words(exc)}; {self.report.name} {verb} on {self.report.host}"
-        refused = isinstance(exc, errors.TargetRefused) and not more
+        refused = isinstance(exc, errors.TargetRefused)
         kind: type[errors.MigrationFailed] = (
             errors.TargetRefused if refused else errors.MigrationFailed
         )

@@ -13,7 +13,7 @@ from saltvirt.answers.migration import Recovered
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translated, unless_gone
 from saltvirt.host.domain import checkpoints, lookup, removal, snapshot_state
-from saltvirt.host.migration import confirm, departed, reservations, target_leftovers
+from saltvirt.host.migration import confirm, departed, facts, reservations, target_leftovers
 from saltvirt.host.migration.move_journal import Journal
 from saltvirt.migration import journal, outcome, transport
 from saltvirt.migration.facts import GuestReport
@@ -42,6 +42,14 @@ def side(dom: libvirt.virDomain | None) -> outcome.Side:
     return outcome.Side(word, waits, why in _SPLIT.get(word, ()))
 
 
+def _source(here: libvirt.virDomain | None, report: GuestReport) -> outcome.Side:
+    """What this host has of the guest; report: as it was when the migration began."""
+    found = side(here)
+    if here is None or not found.alive or report.process is None:
+        return found
+    return replace(found, restarted=facts.process(here) != report.process)
+
+
 def resolve(conn: libvirt.virConnect, peer: libvirt.virConnect, report: GuestReport) -> str:
     """Sees to it that the guest is on one host only: MOVED or UNDONE.
 
@@ -58,7 +66,7 @@ def resolve(conn: libvirt.virConnect, peer: libvirt.virConnect, report: GuestRep
         # of one that was moved with persistent=False the definition is here alone
         only = there is not None and not there.isPersistent()
         verdict = outcome.decide(
-            side(here),
+            _source(here, report),
             side(there),
             report.active,
             report.state == outcome.RUNNING,
@@ -117,6 +125,7 @@ ACTIONS: dict[str, Callable[[Any, Any], object]] = {
     outcome.RESUME_HERE: lambda here, there: here.resume(),
     outcome.END_THERE: lambda here, there: _end(there, removal.tpm(here.connect(), here)),
     outcome.PAUSE_THERE: lambda here, there: there.suspend(),
+    outcome.PAUSE_HERE: lambda here, there: here.suspend(),
 }
 
 

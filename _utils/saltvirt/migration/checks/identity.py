@@ -24,6 +24,7 @@ def reasons(guest: GuestReport, host: TargetReport, request: CheckedMigration) -
         elif domain.uuid == guest.uuid:
             yield f"{domain.name} on {host.hostname} has the guest's UUID {guest.uuid}"
     yield from _macs(guest, host)
+    yield from _cid(guest, host)
 
 
 def _macs(guest: GuestReport, host: TargetReport) -> Iterator[str]:
@@ -36,3 +37,13 @@ def _macs(guest: GuestReport, host: TargetReport) -> Iterator[str]:
     for nic in guest.nics:
         if nic.mac in taken:
             yield f"{taken[nic.mac]} on {host.hostname} has the MAC address {nic.mac}"
+
+
+def _cid(guest: GuestReport, host: TargetReport) -> Iterator[str]:
+    """A host has each CID once: libvirt refuses who comes second."""
+    for domain in host.domains:
+        if guest.cid in domain.cids and domain.guest.uuid != guest.uuid:
+            yield (
+                f"{domain.guest.name} on {host.hostname} has the vsock CID {guest.cid}, which the "
+                "guest has, too: stop the guest, and give its vsock <cid auto='yes'/>"
+            )

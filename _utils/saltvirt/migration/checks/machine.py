@@ -20,6 +20,7 @@ def reasons(guest: GuestReport, host: TargetReport, request: CheckedMigration) -
     yield from _machine_type(guest, host)
     yield from _emulator(guest, host)
     yield from _vcpus(guest, host)
+    yield from _secrets(host)
 
 
 def _emulator(guest: GuestReport, host: TargetReport) -> Iterator[str]:
@@ -57,4 +58,14 @@ def _vcpus(guest: GuestReport, host: TargetReport) -> Iterator[str]:
             f"{host.hostname} gives a guest at most "
             f"{units.counted(host.machine.max_vcpus, 'CPU')}, "
             f"{guest.vcpus} are needed"
+        )
+
+
+def _secrets(host: TargetReport) -> Iterator[str]:
+    for one in host.lacking:
+        usage = f" ({one.usage})" if one.usage else ""
+        yield (
+            f"{one.device} needs libvirt's secret {one.uuid}{usage}, which {host.hostname} does "
+            f"not have: virsh secret-dumpxml {one.uuid} on the guest's host, on {host.hostname} "
+            f"virsh secret-define of that file and virsh secret-set-value {one.uuid} --file VALUE"
         )

@@ -1,0 +1,68 @@
+"""The secrets of libvirt to which a guest's devices refer. Their values are never read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from xml.etree.ElementTree import Element
+
+from saltvirt.host.connection import libvirt
+from saltvirt.migration.facts import SecretReference
+
+# virSecretUsageType
+_USAGES = ("none", "volume", "ceph", "iscsi", "tls", "vtpm")
+_KINDS = {"passphrase": "volume"}
+
+
+def of(conn: libvirt.virConnect, root: Element) -> tuple[SecretReference, ...]:
+    """Those of a domain's XML, each once for each device."""
+    return tuple(dict.fromkeys(_found(conn, root)))
+
+
+def _found(conn: libvirt.virConnect, root: Element) -> Iterator[SecretReference]:
+    for disk in root.iterfind("devices/disk"):
+        target = disk.find("target")
+        device = f"disk {target.get('dev', '') if target is not None else ''}"
+        for secret in (*disk.iterfind(".//auth/secret"), *disk.iterfind(".//encryption/secret")):
+            yield _reference(conn, device, secret)
+    for secret in root.iterfind("devices/hostdev//auth/secret"):
+        yield _reference(conn, "a host device", secret)
+    for encryption in root.iterfind("devices/tpm/backend/encryption[@secret]"):
+        asked = Element("secret", {"type": "vtpm", "uuid": encryption.get("secret", "")})
+        yield _reference(conn, "the TPM", asked)
+
+
+def _reference(conn: libvirt.virConnect, device: str, asked: Element) -> SecretReference:
+    """What a ``secret`` element refers to, by this host's libvirt as far as it has it."""
+    kind = asked.get("type", "")
+    kind = _KINDS.get(kind, kind)
+    uuid, usage = asked.get("uuid"), asked.get("usage")
+    named = f"{kind} {usage}" if usage else kind
+    try:
+        if uuid:
+            found = conn.secretLookupByUUIDString(uuid)
+        else:
+            found = conn.secretLookupByUsage(_number(kind), usage or "")
+        number, ident = found.usageType(), found.usageID()
+    except libvirt.libvirtError:
+        return SecretReference(device, uuid, named or None)
+    word = _USAGES[number] if 0 <= number < len(_USAGES) else kind
+    return SecretReference(device, found.UUIDString(), f"{word} {ident}".strip())
+
+
+def _number(kind: str) -> int:
+    return _USAGES.index(kind) if kind in _USAGES else 0
+
+
+def lacking(
+    peer: libvirt.virConnect, needed: Iterable[SecretReference]
+) -> tuple[SecretReference, ...]:
+    """Those that the other host does not have. A libvirt that keeps no secrets is no reason."""
+    return tuple(one for one in needed if one.uuid and not _has(peer, one.uuid))
+
+
+def _has(peer: libvirt.virConnect, uuid: str) -> bool:
+    try:
+        peer.secretLookupByUUIDString(uuid)
+    except libvirt.libvirtError as exc:
+        return exc.get_error_code() != libvirt.VIR_ERR_NO_SECRET
+    return True
