@@ -12,7 +12,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 from saltvirt import errors, units
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import report, result
+from saltvirt.operations import report, result, revocation
 from saltvirt.pki.authority import cloud, crl, policy, responder
 from saltvirt.pki.authority.store import Store
 from saltvirt.spec import values
@@ -69,15 +69,19 @@ def certs(host=None, ask=True):
 
 
 @result.reporting
-def revoke(host, undo=False):
+def revoke(host, undo=False, force=False):
     """
     Makes all certificates of a hypervisor worthless, on every other hypervisor at once,
     and gives it no new ones. Connections that are open stay open until they are closed. Once
     ``virt:hosts`` does not match it, the master no longer waits for what it may have, such as
-    guests and shared disks.
+    guests and shared disks: also if guests were made on it and it never had a certificate.
+
+    A host that still runs guests is refused, and so is one that does not answer and had guests
+    that no other host has since: other hosts could start these guests a second time.
 
     :param host: minion id, which may be gone already
     :param undo: True lets the host have *new* certificates; the revoked ones stay revoked
+    :param force: True revokes them also of a host that runs guests, or may run them
 
     :return: ``result``: True when every other hypervisor knows of it; else the comment
         names those that do not, and the exit code is 1
@@ -87,6 +91,7 @@ def revoke(host, undo=False):
     .. code-block:: bash
 
         salt-run virt.revoke hv3
+        salt-run virt.revoke hv3 force=True
         salt-run virt.revoke hv3 undo=True
     """
     store, rules = Store(__opts__["pki_dir"]), policy.policy(_get)
@@ -96,9 +101,11 @@ def revoke(host, undo=False):
             f"{host} is admitted again: apply virt.keys there, which gives it new certificates"
         )
         return {host: {"result": True, "comment": comment}}
-    responder.prepare(store, rules)
     with Fleet(__opts__) as fleet:
-        late = cloud.revoke(fleet, store, host, _show)
+        if not force:
+            revocation.refuse_running(fleet, host)
+        responder.prepare(store, rules)
+        late = cloud.revoke(fleet, store, host, _show, revocation.is_known(fleet, host))
     if not late:
         comment = f"the certificates of {host} are revoked on every hypervisor"
         return {host: {"result": True, "comment": comment}}

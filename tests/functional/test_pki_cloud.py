@@ -187,6 +187,22 @@ def test_a_master_without_hypervisors_revokes_all_the_same(hosts):
     assert crl.banned(hosts.office.store, "hv1")
 
 
+def test_a_hypervisor_that_never_had_a_certificate_is_revoked_if_it_is_known(hosts):
+    """Nobody has to be told; what waited for it does not any more."""
+    store, said = hosts.office.store, []
+    with pytest.raises(NotFound, match="hv9 was never given a certificate"):
+        cloud.revoke(hosts, store, "hv9", said.append)
+    assert not crl.banned(store, "hv9")
+    assert cloud.revoke(hosts, store, "hv9", said.append, known=True) == {}
+    assert said == ["hv9: it has no certificates, and gets none"]
+    assert crl.record(store)["hosts"] == ["hv9"] and crl.banned(store, "hv9")
+    assert cloud.overview(hosts, store, hosts.office.rules, "hv9", False)["hosts"]["hv9"] == {
+        "certificates": {}, "problems": [], "revoked": True,
+    }  # fmt: skip
+    crl.readmit(store, "hv9")
+    assert not crl.banned(store, "hv9")
+
+
 def test_an_authority_that_ends_soon_is_a_problem(hosts):
     """On its last day all certificates of all hosts end with it."""
     store = hosts.office.store

@@ -363,8 +363,8 @@ def test_a_host_that_made_guests_and_is_not_matched_any_more_is_known(
     known = proof.unmatched(opts, ["hv1"])
     assert known.keys() == {"hv2", "hv3"}
     assert known["hv2"] == (
-        "virt:hosts does not match it, and guests were made on it; if it is no hypervisor any "
-        "more: salt-run virt.revoke hv2"
+        "virt:hosts does not match it, and guests were made on it; if it runs none and is no "
+        "hypervisor any more: salt-run virt.revoke hv2"
     )
     assert proof.unmatched(opts, ["hv1", "hv3"]).keys() == {"hv2"}
     assert proof.unmatched(opts, ["hv2", "hv3"]) == {}

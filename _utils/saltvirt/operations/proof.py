@@ -45,16 +45,21 @@ def unmatched(opts: dict[str, Any], hosts: list[str]) -> dict[str, str]:
     A target with grains loses a hypervisor when the master loses its cache of them. One whose
     certificates were revoked is none any more: nobody asks what it has.
     """
-    once = Authorizations(opts).hosts() | KeyStore(opts).hosts()
-    lost = once - set(hosts)
+    lost = made_guests(opts) - set(hosts)
     if not lost:
         return {}
     revoked = crl.record(Store(opts["pki_dir"]))["hosts"]
     lost = lost.intersection(target.accepted(opts)).difference(revoked)
     why = (
-        "virt:hosts does not match it, and guests were made on it; if it is no hypervisor any more"
+        "virt:hosts does not match it, and guests were made on it; if it runs none and is no "
+        "hypervisor any more"
     )
     return {host: f"{why}: salt-run virt.revoke {host}" for host in sorted(lost)}
+
+
+def made_guests(opts: dict[str, Any]) -> set[str]:
+    """The minions, accepted or not, that once handed in a guest's key or were to do so."""
+    return Authorizations(opts).hosts() | KeyStore(opts).hosts()
 
 
 def _words(answer: Answer, path: str) -> str | None:

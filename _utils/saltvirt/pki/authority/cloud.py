@@ -148,11 +148,19 @@ def _outcome(answer: Answer) -> str:
 
 
 def revoke(
-    fleet: Fleet, store: Store, host: str, report: Callable[[str], object]
+    fleet: Fleet,
+    store: Store,
+    host: str,
+    report: Callable[[str], object],
+    known: bool = False,
 ) -> dict[str, str]:
     """Revokes a host's certificates, and tells every other host. {host: error} of who does
-    not know of it yet. Raises NotFound for a host that never had any."""
-    count = crl.revoke(store, host)
+    not know of it yet. known: it is a hypervisor, also if it never had a certificate; then nobody
+    has to be told. Raises NotFound for a host that never had any and is not known."""
+    count = crl.revoke(store, host, known)
+    if not count:
+        report(f"{host}: it has no certificates, and gets none")
+        return {}
     report(f"{host}: {units.counted(count, 'certificate')} revoked, and it gets no new ones")
     others = [other for other in _own(fleet) if other != host]
     answers = update(fleet, others, report)

@@ -56,24 +56,27 @@ def revoked_serials(store: Store) -> set[str]:
     return set(record(store)["serials"])
 
 
-def revoke(store: Store, host: str) -> int:
+def revoke(store: Store, host: str, known: bool = False) -> int:
     """Revokes every certificate that the host was ever given. How many that were.
+
+    known: it is a hypervisor, also if it never had a certificate.
 
     It is banned before the lock is waited for: who asks meanwhile gets nothing new.
     Raises NotFound for a host that never had any, and PkiError when a CA may not sign
     lists: then the host gets no new certificates, but its present ones go on working.
     """
     folder = store.host(host)
-    if not folder.is_dir():
+    if not folder.is_dir() and not known:
         raise NotFound(f"{host} was never given a certificate; known: {_known(store)}")
+    files.folder(folder)
     files.folder(folder / _BAN)
     files.sync_folder(folder)
     with store.exclusive():
         found = _given(folder)
-        known = record(store)
-        known["hosts"] = sorted({*known["hosts"], host})
+        listed = record(store)
+        listed["hosts"] = sorted({*listed["hosts"], host})
         for cert in found:
-            known["serials"].setdefault(
+            listed["serials"].setdefault(
                 certs.serial(cert),
                 {
                     "host": host,
@@ -81,9 +84,11 @@ def revoke(store: Store, host: str) -> int:
                     "not_after": certs.not_after(cert).isoformat(),
                 },
             )
-        store.keep(RECORD, known)
-        rebuild(store)
-    _check_may_sign(store)
+        store.keep(RECORD, listed)
+        if found:
+            rebuild(store)
+    if found:
+        _check_may_sign(store)
     return len(found)
 
 

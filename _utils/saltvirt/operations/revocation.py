@@ -1,0 +1,54 @@
+"""Whether a hypervisor may be taken from those that the master waits for."""
+
+from __future__ import annotations
+
+from saltvirt import errors
+from saltvirt.fleet import target
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations import hints, proof
+
+_SHOWN = 5
+
+
+def refuse_running(fleet: Fleet, host: str) -> None:
+    """Raises OperationFailed where the host still runs guests by its minion's word, also when
+    virt:hosts does not match it any more, and where a host that does not answer had guests that no
+    other host has been heard to have since: once it is revoked they may be started elsewhere, and
+    run twice.
+    """
+    if host in target.accepted(fleet.opts) or fleet.opts.get("order_masters"):
+        answer = fleet.gather([host], "virt.running_names")[host]
+        if answer.ok:
+            running = sorted(map(str, answer.data or ()))
+            if running:
+                raise errors.OperationFailed(
+                    f"{host} still runs {_listed(running)}: salt-run virt.evacuate {host}, or stop "
+                    "them; force=True revokes its certificates all the same, as of a host that was "
+                    "broken into, and other hosts may then start what it runs"
+                )
+            return
+    left, when = _left_behind(fleet, host)
+    if left:
+        raise errors.OperationFailed(
+            f"{host} does not answer, and had {_listed(left)} when it was last heard ({when}): if "
+            "it still runs them, other hosts may start them a second time; power it off, then "
+            "call this with force=True"
+        )
+
+
+def _left_behind(fleet: Fleet, host: str) -> tuple[list[str], str]:
+    """(the guests that the host had when it was last heard and no other one has, when that was)."""
+    names, when = hints.guests_of(fleet.opts, host)
+    others = [one for one in target.hosts(fleet.opts) if one != host]
+    elsewhere = {name for one in others for name in hints.guests_of(fleet.opts, one)[0]}
+    return sorted(set(names) - elsewhere), when
+
+
+def _listed(guests: list[str]) -> str:
+    more = len(guests) - _SHOWN
+    return ", ".join(guests[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def is_known(fleet: Fleet, host: str) -> bool:
+    """Whether guests were ever made on the host, so that the master waits for it."""
+    return host in proof.made_guests(fleet.opts)

@@ -1,0 +1,69 @@
+"""A hypervisor that may still run guests is not revoked by mistake."""
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.fleet import target
+from saltvirt.fleet.answer import Answer, down
+from saltvirt.operations import hints, proof, revocation
+
+
+class Cloud:
+    """running: host to the guests whose processes live there; None for a host that is down."""
+
+    def __init__(self, tmp_path, **running):
+        self.opts = {"cachedir": str(tmp_path), "pki_dir": str(tmp_path)}
+        self.running = running
+
+    def gather(self, hosts, fun):
+        assert fun == "virt.running_names"
+        said = {host: self.running[host] for host in hosts}
+        return {host: down(host) if has is None else Answer(host, has)
+                for host, has in said.items()}  # fmt: skip
+
+
+@pytest.fixture
+def cloud(tmp_path, monkeypatch):
+    """virt:hosts does not match hv9 any more, whose minion is accepted."""
+    monkeypatch.setattr(target, "hosts", lambda _opts: ["hv1", "hv2"])
+    monkeypatch.setattr(target, "accepted", lambda _opts: ["hv1", "hv2", "hv9", "web1"])
+    return Cloud(tmp_path, hv9=None, hv2=[])
+
+
+@pytest.mark.parametrize("host", ["hv9", "hv2"])
+def test_a_host_that_runs_guests_is_refused_whether_virt_hosts_matches_it_or_not(cloud, host):
+    cloud.running[host] = [f"web{number}" for number in range(1, 8)]
+    with pytest.raises(errors.OperationFailed) as caught:
+        revocation.refuse_running(cloud, host)
+    text = caught.value.text
+    assert text.startswith(f"{host} still runs web1, web2, web3, web4, web5 and 2 more: ")
+    assert f"salt-run virt.evacuate {host}" in text and "force=True" in text
+
+
+def test_a_host_that_runs_none_may_go_whatever_it_had_before(cloud):
+    hints.heard(cloud.opts, "hv9", ["web1"])
+    cloud.running["hv9"] = []
+    revocation.refuse_running(cloud, "hv9")
+
+
+def test_a_silent_host_is_refused_as_long_as_no_other_has_its_guests(cloud):
+    hints.heard(cloud.opts, "hv9", ["web1", "web2"])
+    hints.heard(cloud.opts, "hv1", ["web1"])
+    with pytest.raises(errors.OperationFailed, match=r"^hv9 does not answer, and had web2 when "):
+        revocation.refuse_running(cloud, "hv9")
+    hints.heard(cloud.opts, "hv2", ["web2"])
+    revocation.refuse_running(cloud, "hv9")
+
+
+def test_a_host_whose_key_was_taken_back_is_not_asked(cloud):
+    revocation.refuse_running(cloud, "hv77")
+    hints.heard(cloud.opts, "hv77", ["db1"])
+    with pytest.raises(errors.OperationFailed, match=r"had db1 when it was last heard"):
+        revocation.refuse_running(cloud, "hv77")
+
+
+def test_a_host_is_known_by_the_guests_that_were_made_on_it(cloud, monkeypatch):
+    monkeypatch.setattr(proof, "made_guests", lambda _opts: {"hv9"})
+    assert revocation.is_known(cloud, "hv9") and not revocation.is_known(cloud, "hv77")
