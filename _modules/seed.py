@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt import errors, names, settings
-from saltvirt.host.domain import guest_lock
-from saltvirt.images import inspect
-from saltvirt.minion import client
-from saltvirt.seed import data, minion, tree
-from saltvirt.spec import base
+with saltvirt.later():
+    from saltvirt import errors, names, settings
+    from saltvirt.host.domain import guest_lock
+    from saltvirt.images import inspect
+    from saltvirt.minion import client
+    from saltvirt.seed import data, minion, tree
+    from saltvirt.spec import base
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__

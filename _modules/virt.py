@@ -24,27 +24,28 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, settings, units
-from saltvirt.answers.power import Power
-from saltvirt.haagent import kept
-from saltvirt.host import connection
-from saltvirt.host.domain import (
-    creation,
-    describe,
-    guest_lock,
-    lifecycle,
-    lookup,
-    overview,
-    stands,
-    stats,
-    vcpus_memory,
-    waiting,
-)
-from saltvirt.host.domain import power as powering  # the name is a function's here
-from saltvirt.host.migration import move_journal
-from saltvirt.host.node import steps
-from saltvirt.host.provision import admission
-from saltvirt.spec import values
+with saltvirt.later():
+    from saltvirt import errors, settings, units
+    from saltvirt.answers import power as power_answer
+    from saltvirt.haagent import kept
+    from saltvirt.host import connection
+    from saltvirt.host.domain import (
+        creation,
+        describe,
+        guest_lock,
+        lifecycle,
+        lookup,
+        overview,
+        stands,
+        stats,
+        vcpus_memory,
+        waiting,
+    )
+    from saltvirt.host.domain import power as powering  # the name is a function's here
+    from saltvirt.host.migration import move_journal
+    from saltvirt.host.node import steps
+    from saltvirt.host.provision import admission
+    from saltvirt.spec import values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -675,14 +676,14 @@ def power(name, verb, when, last_seen=False, timeout=0, overcommit=None, placeme
         with _connect(kwargs) as conn:
             before = powering.before(conn, name, last_seen)
         if before not in when:
-            return Power(before).to_answer()
+            return power_answer.Power(before).to_answer()
         if verb in acts:
             acts[verb]()
     if verb not in acts:  # the lock is not held: who does not want to wait may pull the power
         where = steps.folder(__salt__["config.get"])
         _on(name, lifecycle.off_within, kwargs, timeout_s, lambda: steps.made(where))
     with _connect(kwargs) as conn:
-        return Power(before, powering.after(conn, name)).to_answer()
+        return power_answer.Power(before, powering.after(conn, name)).to_answer()
 
 
 def ctrl_alt_del(vm_, **kwargs):

@@ -13,11 +13,12 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, names, newfile, settings, units
-from saltvirt.guestagent import asked as asking
-from saltvirt.host import connection
-from saltvirt.host.domain import lookup
-from saltvirt.spec import values
+with saltvirt.later():
+    from saltvirt import errors, names, newfile, settings, units
+    from saltvirt.guestagent import asked as asking
+    from saltvirt.host import connection
+    from saltvirt.host.domain import lookup
+    from saltvirt.spec import values
 
 if TYPE_CHECKING:
     from salt_dunders import __salt__

@@ -13,11 +13,12 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import confidential, errors, units
-from saltvirt.fleet import proof
-from saltvirt.host.node import steps
-from saltvirt.minion import events
-from saltvirt.spec import base, values
+with saltvirt.later():
+    from saltvirt import confidential, errors, units
+    from saltvirt.fleet import proof
+    from saltvirt.host.node import steps
+    from saltvirt.minion import events
+    from saltvirt.spec import base, values
 
 if TYPE_CHECKING:
     from salt_dunders import __context__, __opts__, __salt__

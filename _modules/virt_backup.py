@@ -12,31 +12,27 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import doors, names, places, settings, units
-from saltvirt.backuphost import receive, relay
-from saltvirt.backuphost import show as showing
-from saltvirt.backuphost import target as backup_target
-from saltvirt.backups import chains, pages
-from saltvirt.backups import policy as backup_policy
-from saltvirt.backups.answers import (
-    BackupReader,
-    GuestLook,
-    PlannedDisk,
-    Serving,
-    ShownBackup,
-)
-from saltvirt.backups.stands import Stand
-from saltvirt.backupserve import request as backup_request
-from saltvirt.host import connection
-from saltvirt.host.domain import guest_lock
-from saltvirt.host.node import steps
-from saltvirt.host.provision import admission, guest_builder, guest_tools
-from saltvirt.images import locks
-from saltvirt.minion import client, files
-from saltvirt.pki.common import certs
-from saltvirt.pki.host import own_pair
-from saltvirt.spec import base, values
-from saltvirt.spec.deploy import DeploySpec
+from saltvirt import places
+from saltvirt.backups import chains
+
+with saltvirt.later():
+    from saltvirt import doors, names, settings, units
+    from saltvirt.backuphost import receive, relay
+    from saltvirt.backuphost import show as showing
+    from saltvirt.backuphost import target as backup_target
+    from saltvirt.backups import answers, pages, stands
+    from saltvirt.backups import policy as backup_policy
+    from saltvirt.backupserve import request as backup_request
+    from saltvirt.host import connection
+    from saltvirt.host.domain import guest_lock
+    from saltvirt.host.node import steps
+    from saltvirt.host.provision import admission, guest_builder, guest_tools
+    from saltvirt.images import locks
+    from saltvirt.minion import client, files
+    from saltvirt.pki.common import certs
+    from saltvirt.pki.host import own_pair
+    from saltvirt.spec import base, values
+    from saltvirt.spec import deploy as deploy_spec
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -96,7 +92,7 @@ def backup_reader(once=False):
         salt backup1 virt.backup_reader
     """
     pair = own_pair.once(_ONCE, "backup-reader") if once else _backup_pair()
-    return BackupReader(pair.authority).to_answer()
+    return answers.BackupReader(pair.authority).to_answer()
 
 
 _ONCE = f"{places.STATE}/backup-readers"
@@ -162,7 +158,7 @@ def backup_begin(name, ident, disks, reader, **kwargs):
     asked = backup_request.ServeRequest(
         guest=names.there(name),
         ident=values.text(ident, "ident"),
-        disks=tuple(PlannedDisk.from_answer(one, "disks") for one in planned),
+        disks=tuple(answers.PlannedDisk.from_answer(one, "disks") for one in planned),
         uri=local.uri,
         username=local.username,
         password=local.password,
@@ -258,7 +254,7 @@ def backup_plan(
 
         salt backup1 virt.backup_plan /srv/backup hyper1 look="$LOOK"
     """
-    seen = GuestLook.from_answer(look, "look")
+    seen = answers.GuestLook.from_answer(look, "look")
     target = backup_target.opened(folder, bool(mounted))
     count, sealed = units.parse_count(chain), _key(key)
     found = receive.planned(target, host, seen, bool(whole), count, sealed)
@@ -306,7 +302,7 @@ def backup_pull(
 
         salt backup1 virt.backup_pull /srv/backup web1 "$IDENT" hyper1 serving="$SERVING"
     """
-    found = Serving.from_answer(serving, "serving")
+    found = answers.Serving.from_answer(serving, "serving")
     guest = names.there(name)
     limit = None if bandwidth is None else units.parse_count(bandwidth, "bandwidth")
     told = receive.Told(
@@ -402,9 +398,9 @@ def backup_show(
     """
     backup_target.opened(folder, bool(mounted))
     shown = backup_request.configured(__salt__["config.get"], __opts__["id"])
-    who = None if stand is None else Stand.from_answer(stand, "stand")
+    who = None if stand is None else stands.Stand.from_answer(stand, "stand")
     if who:
-        who = Stand(names.there(who.guest), values.text(who.host, "host"), _now())
+        who = stands.Stand(names.there(who.guest), values.text(who.host, "host"), _now())
     only = None if disk is None else values.text(disk, "disk")
     asked = showing.ShowRequest(
         folder, str(uuid), str(backup), _backup_door(shown, reader), who, only, bool(damaged)
@@ -544,12 +540,12 @@ def _backup_made(name, shown, given):
     """What making a guest of a backup works with."""
     connection.require_binding()
     config = admission.config_of(__salt__["config.get"], given)
-    found = ShownBackup.from_answer(shown, "shown")
+    found = answers.ShownBackup.from_answer(shown, "shown")
     wanted = guest_builder.GuestRequest(names.guest(name))
     here = guest_tools.Minion(
         __salt__, __opts__, client.virtkey(__salt__), files.Chunks(__opts__).read
     )
-    deploy = DeploySpec.parse({}, "backup_restore")
+    deploy = deploy_spec.DeploySpec.parse({}, "backup_restore")
     tools = here.tools(wanted.name, deploy, config, "backup_restore")
     tools.say = _backup_sayer(wanted.name, "backup_restore")
     return wanted, tools, found

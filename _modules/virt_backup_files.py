@@ -9,12 +9,13 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import names, units
-from saltvirt.backuphost import files as backup_files
-from saltvirt.backuphost import target as backup_target
-from saltvirt.backups import files as told_files
-from saltvirt.host.node import steps
-from saltvirt.spec import values
+with saltvirt.later():
+    from saltvirt import names, units
+    from saltvirt.backuphost import files as backup_files
+    from saltvirt.backuphost import target as backup_target
+    from saltvirt.backups import files as told_files
+    from saltvirt.host.node import steps
+    from saltvirt.spec import values
 
 if TYPE_CHECKING:
     from salt_dunders import __salt__

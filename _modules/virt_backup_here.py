@@ -10,13 +10,14 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, names
-from saltvirt.backuphost import receive
-from saltvirt.backuphost import target as backup_target
-from saltvirt.backups import ident
-from saltvirt.backups import policy as backup_policy
-from saltvirt.host import connection
-from saltvirt.spec import values
+with saltvirt.later():
+    from saltvirt import errors, names
+    from saltvirt.backuphost import receive
+    from saltvirt.backuphost import target as backup_target
+    from saltvirt.backups import ident
+    from saltvirt.backups import policy as backup_policy
+    from saltvirt.host import connection
+    from saltvirt.spec import values
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__

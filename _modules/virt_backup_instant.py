@@ -10,11 +10,14 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import names, places, settings, units
-from saltvirt.backups.answers import ShownBackup
-from saltvirt.host import connection
-from saltvirt.host.domain import guest_lock
-from saltvirt.pki.host import own_pair
+from saltvirt import places
+
+with saltvirt.later():
+    from saltvirt import names, settings, units
+    from saltvirt.backups import answers
+    from saltvirt.host import connection
+    from saltvirt.host.domain import guest_lock
+    from saltvirt.pki.host import own_pair
 
 if TYPE_CHECKING:
     from salt_dunders import __salt__
@@ -87,7 +90,7 @@ def backup_again(name, shown, reader, bandwidth=None, **kwargs):
     from saltvirt.backupserve import standing  # noqa: PLC0415 - needs the binding
 
     connection.require_binding()
-    guest, found = names.there(name), ShownBackup.from_answer(shown, "shown")
+    guest, found = names.there(name), answers.ShownBackup.from_answer(shown, "shown")
     told = dataclasses.replace(found, authority=own_pair.authority(found.authority, "shown"))
     limit = None if bandwidth is None else units.parse_count(bandwidth, "bandwidth")
     with _connect(kwargs) as conn:

@@ -9,12 +9,13 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import names, settings
-from saltvirt.answers.removal import RemovalPlan
-from saltvirt.host import connection
-from saltvirt.host.provision import admission
-from saltvirt.host.storage import shared
-from saltvirt.spec import values
+with saltvirt.later():
+    from saltvirt import names, settings
+    from saltvirt.answers import removal as removal_answer
+    from saltvirt.host import connection
+    from saltvirt.host.provision import admission
+    from saltvirt.host.storage import shared
+    from saltvirt.spec import values
 
 if TYPE_CHECKING:
     from salt_dunders import __salt__
@@ -92,7 +93,7 @@ def backup_confirm(vm_, test=False, unused=(), **kwargs):
         else:
             found = over.confirm(conn, _admission(), name, asked)
     places, unsure = shared.as_data(found.shared), tuple(found.unsure)
-    return RemovalPlan(tuple(found.delete), found.keep, places, unsure).to_answer()
+    return removal_answer.RemovalPlan(tuple(found.delete), found.keep, places, unsure).to_answer()
 
 
 def backup_undo(name, stop=False, test=False, **kwargs):

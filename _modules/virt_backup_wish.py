@@ -8,10 +8,11 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import names, settings
-from saltvirt.host import connection
-from saltvirt.host.domain import guest_lock
-from saltvirt.spec import values
+with saltvirt.later():
+    from saltvirt import names, settings
+    from saltvirt.host import connection
+    from saltvirt.host.domain import guest_lock
+    from saltvirt.spec import values
 
 if TYPE_CHECKING:
     from salt_dunders import __salt__

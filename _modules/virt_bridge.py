@@ -12,8 +12,9 @@ import yaml  # type: ignore[import-untyped]
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt.errors import InvalidInput
-from saltvirt.hostnet.bridge import bridges
+with saltvirt.later():
+    from saltvirt import errors
+    from saltvirt.hostnet.bridge import bridges
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__
@@ -165,9 +166,9 @@ def bridge_plan(bridge="br0", interface=None, vlan=None, type="linux"):
 
 def _is_ovs(type, vlan):
     if type not in ("linux", "ovs"):
-        raise InvalidInput(f"type: {type!r} is no type of bridge: use linux or ovs")
+        raise errors.InvalidInput(f"type: {type!r} is no type of bridge: use linux or ovs")
     if type == "ovs" and vlan is not None:
-        raise InvalidInput(
+        raise errors.InvalidInput(
             "vlan is not for a bridge of type ovs: give the tag to the guests' interfaces"
         )
     return type == "ovs"

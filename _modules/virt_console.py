@@ -10,15 +10,16 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import doors, names, settings
-from saltvirt.answers import reach as reaching
-from saltvirt.host import connection
-from saltvirt.host.domain import addresses, lookup
-from saltvirt.host.domain import console as consoles  # the name is a function's here
-from saltvirt.host.domain import screenshot as pictures
-from saltvirt.pki.common import certs
-from saltvirt.pki.host import own_pair
-from saltvirt.spec import values
+with saltvirt.later():
+    from saltvirt import doors, names, settings
+    from saltvirt.answers import reach as reaching
+    from saltvirt.host import connection
+    from saltvirt.host.domain import addresses, lookup
+    from saltvirt.host.domain import console as consoles  # the name is a function's here
+    from saltvirt.host.domain import screenshot as pictures
+    from saltvirt.pki.common import certs
+    from saltvirt.pki.host import own_pair
+    from saltvirt.spec import values
 
 if TYPE_CHECKING:
     from salt_dunders import __salt__

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt.haagent import install
-from saltvirt.hostnet.firewall import firewall
-from saltvirt.minion import client
-from saltvirt.pki.host import request
+with saltvirt.later():
+    from saltvirt.haagent import install
+    from saltvirt.hostnet.firewall import firewall
+    from saltvirt.minion import client
+    from saltvirt.pki.host import request
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__

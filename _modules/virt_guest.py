@@ -11,26 +11,27 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, settings, units
-from saltvirt.host import connection
-from saltvirt.host.domain import guest_lock, resize
-from saltvirt.host.domain import power as powering  # the name is a function's in virt
-from saltvirt.host.migration import departed
-from saltvirt.host.provision import (
-    admission,
-    create,
-    guest_builder,
-    guest_tools,
-    images_folder,
-    seed_drive,
-)
-from saltvirt.host.provision import clone as cloning  # the name is a function's here
-from saltvirt.host.provision import rename as renaming
-from saltvirt.host.provision import update as updating
-from saltvirt.minion import client, files
-from saltvirt.spec import disk as disk_spec  # the name is an argument here
-from saltvirt.spec import guest, profiles
-from saltvirt.spec.deploy import DeploySpec
+with saltvirt.later():
+    from saltvirt import errors, settings, units
+    from saltvirt.host import connection
+    from saltvirt.host.domain import guest_lock, resize
+    from saltvirt.host.domain import power as powering  # the name is a function's in virt
+    from saltvirt.host.migration import departed
+    from saltvirt.host.provision import (
+        admission,
+        create,
+        guest_builder,
+        guest_tools,
+        images_folder,
+        seed_drive,
+    )
+    from saltvirt.host.provision import clone as cloning  # the name is a function's here
+    from saltvirt.host.provision import rename as renaming
+    from saltvirt.host.provision import update as updating
+    from saltvirt.minion import client, files
+    from saltvirt.spec import deploy as deploy_spec
+    from saltvirt.spec import disk as disk_spec  # the name is an argument here
+    from saltvirt.spec import guest, profiles
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -388,7 +389,7 @@ def clone(vm_, name, seed=None, start=False, test=False, **kwargs):
     if more.pop("from_master", False):
         more.update(client.secrets(__salt__, __opts__, name))
     _refuse_own_id(name)
-    deploy = DeploySpec.parse(more, "clone")
+    deploy = deploy_spec.DeploySpec.parse(more, "clone")
     with _connect(connect) as conn:
         if seed is None:
             seed = cloning.was_seeded(conn, vm_)
@@ -434,7 +435,7 @@ def rename(vm_, name, seed=None, test=False, **kwargs):
     connect, more = _split(kwargs)
     admission_config = _admission_config(more)
     _refuse_own_id(name)
-    deploy = DeploySpec.parse(more, "rename")
+    deploy = deploy_spec.DeploySpec.parse(more, "rename")
     with _connect(connect) as conn:
         if seed is None:
             seed = cloning.was_seeded(conn, vm_)

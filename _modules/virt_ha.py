@@ -9,9 +9,10 @@ import dataclasses
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt import errors
-from saltvirt.haagent import install, kept
-from saltvirt.hafence import agents, setting
+with saltvirt.later():
+    from saltvirt import errors
+    from saltvirt.haagent import install, kept
+    from saltvirt.hafence import agents, setting
 
 __virtualname__ = "virt"
 

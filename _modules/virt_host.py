@@ -16,11 +16,12 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, origin, settings
-from saltvirt.host import connection
-from saltvirt.host.capabilities import query
-from saltvirt.host.node import detect, devices, info
-from saltvirt.spec import base, profiles
+with saltvirt.later():
+    from saltvirt import errors, origin, settings
+    from saltvirt.host import connection
+    from saltvirt.host.capabilities import query
+    from saltvirt.host.node import detect, devices, info
+    from saltvirt.spec import base, profiles
 
 if TYPE_CHECKING:
     from salt_dunders import __grains__, __salt__

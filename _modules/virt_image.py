@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt import settings
-from saltvirt.host import connection
-from saltvirt.host.node import steps
-from saltvirt.host.provision import image_location, images_folder
-from saltvirt.host.storage import image_users, mounted
-from saltvirt.images import cache, download_slot, sources
-from saltvirt.minion import client, files
-from saltvirt.spec import values
+with saltvirt.later():
+    from saltvirt import settings
+    from saltvirt.host import connection
+    from saltvirt.host.node import steps
+    from saltvirt.host.provision import image_location, images_folder
+    from saltvirt.host.storage import image_users, mounted
+    from saltvirt.images import cache, download_slot, sources
+    from saltvirt.minion import client, files
+    from saltvirt.spec import values
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__

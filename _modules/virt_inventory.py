@@ -10,14 +10,15 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, settings
-from saltvirt.host import connection
-from saltvirt.host.domain import names_on_disk as on_disk  # the name is a function's here
-from saltvirt.host.node import inventory as host_inventory
-from saltvirt.host.node import maintenance as mark
-from saltvirt.host.node import running
-from saltvirt.host.provision import admission, guest_builder, images_folder, requirements
-from saltvirt.spec import base, guest, profiles
+with saltvirt.later():
+    from saltvirt import errors, settings
+    from saltvirt.host import connection
+    from saltvirt.host.domain import names_on_disk as on_disk  # the name is a function's here
+    from saltvirt.host.node import inventory as host_inventory
+    from saltvirt.host.node import maintenance as mark
+    from saltvirt.host.node import running
+    from saltvirt.host.provision import admission, guest_builder, images_folder, requirements
+    from saltvirt.spec import base, guest, profiles
 
 if TYPE_CHECKING:
     from salt_dunders import __salt__

@@ -11,9 +11,10 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt.metricserve import source
-from saltvirt.metricshost.serve import Host
-from saltvirt.pki.host import validity
+with saltvirt.later():
+    from saltvirt.metricserve import source
+    from saltvirt.metricshost import serve
+    from saltvirt.pki.host import validity
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -47,5 +48,5 @@ def metrics(path=None):
         salt 'hyper*' virt.metrics path=/var/lib/prometheus/node-exporter/salt-virt.prom
     """
     name = __opts__["id"]
-    host = Host(__salt__["config.get"], name, lambda: validity.here(name), threading.Event())
+    host = serve.Host(__salt__["config.get"], name, lambda: validity.here(name), threading.Event())
     return source.once({"host": name}, host.now, host.looks(0), path)

@@ -29,20 +29,21 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, names, settings
-from saltvirt.answers.guests import MigrationFacts
-from saltvirt.answers.migration import Certificate
-from saltvirt.answers.removal import Cleaned, CleanPlan
-from saltvirt.host import connection
-from saltvirt.host.domain import guest_lock
-from saltvirt.host.network import own_address
-from saltvirt.host.node import steps
-from saltvirt.host.provision import admission
-from saltvirt.host.storage import shared
-from saltvirt.migration import options, transport, where
-from saltvirt.pki.host import validity
-from saltvirt.placement import policy
-from saltvirt.spec import base, values
+with saltvirt.later():
+    from saltvirt import errors, names, settings
+    from saltvirt.answers import guests as guest_answer
+    from saltvirt.answers import migration as migration_answer
+    from saltvirt.answers import removal as removal_answer
+    from saltvirt.host import connection
+    from saltvirt.host.domain import guest_lock
+    from saltvirt.host.network import own_address
+    from saltvirt.host.node import steps
+    from saltvirt.host.provision import admission
+    from saltvirt.host.storage import shared
+    from saltvirt.migration import options, transport, where
+    from saltvirt.pki.host import validity
+    from saltvirt.placement import policy
+    from saltvirt.spec import base, values
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -73,7 +74,7 @@ def _job(vm_, target, kwargs):
     admission_config = admission.config_of(__salt__["config.get"], given)
     sent = {k: given.pop(k, None) or {} for k in ("ratios", "limits")}
     certificates = {
-        use: Certificate.from_answer(one, f"certificates of {target}")
+        use: migration_answer.Certificate.from_answer(one, f"certificates of {target}")
         for use, one in base.mapping(given.pop("certificates", None) or {}, "certificates").items()
     }
     address = given.pop("address", None)
@@ -335,7 +336,7 @@ def migrate_locations(**kwargs):
 
     with connection.connect(settings.connection(__salt__["config.get"], kwargs)) as conn:
         guests, uuids = lookup.states(conn), lookup.uuids(conn)
-    return MigrationFacts(
+    return guest_answer.MigrationFacts(
         guests=guests,
         uuids=uuids,
         unfinished=tuple(move_journal.names()),
@@ -454,10 +455,10 @@ def migrate_clean(vm_, test=False, unused=(), **kwargs):
             if todo is None:
                 return {}
             places = shared.as_data(todo.shared)
-            return CleanPlan(tuple(todo.delete), todo.keep, places).to_answer()
+            return removal_answer.CleanPlan(tuple(todo.delete), todo.keep, places).to_answer()
         with admission_config.guest("virt.migrate_clean", name):
             deleted, kept = target_leftovers.clean(conn, name, admission_config.images_dir, unused)
-    return Cleaned(tuple(deleted), kept).to_answer()
+    return removal_answer.Cleaned(tuple(deleted), kept).to_answer()
 
 
 def seed_non_shared_migrate(disks, force=False):

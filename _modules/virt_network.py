@@ -13,12 +13,13 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import settings
-from saltvirt.host import connection
-from saltvirt.host.domain import lifecycle
-from saltvirt.host.network import network_state, networks
-from saltvirt.spec import network
-from saltvirt.states.networks import DesiredNetwork
+with saltvirt.later():
+    from saltvirt import settings
+    from saltvirt.host import connection
+    from saltvirt.host.domain import lifecycle
+    from saltvirt.host.network import network_state, networks
+    from saltvirt.spec import network
+    from saltvirt.states import networks as desired_networks
 
 if TYPE_CHECKING:
     from salt_dunders import __salt__
@@ -219,7 +220,7 @@ def network_converge(
     words = network.NetworkSpec.keys()
     given = {word: kwargs.pop(word) for word in [*kwargs] if word in words}
     spec = network.parse(name=name, **given)
-    desired = DesiredNetwork(spec, running, bool(autostart), bool(restart))
+    desired = desired_networks.DesiredNetwork(spec, running, bool(autostart), bool(restart))
     with _connect(kwargs) as conn:
         return network_state.converge(conn, desired, bool(test)).show(bool(test))
 

@@ -13,13 +13,14 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import settings
-from saltvirt.host import connection
-from saltvirt.host.capabilities import of_pool
-from saltvirt.host.domain import lifecycle
-from saltvirt.host.storage import pool_state, pools, volumes
-from saltvirt.spec import pool
-from saltvirt.states.pools import DesiredPool
+with saltvirt.later():
+    from saltvirt import settings
+    from saltvirt.host import connection
+    from saltvirt.host.capabilities import of_pool
+    from saltvirt.host.domain import lifecycle
+    from saltvirt.host.storage import pool_state, pools, volumes
+    from saltvirt.spec import pool
+    from saltvirt.states import pools as desired_pools
 
 if TYPE_CHECKING:
     from salt_dunders import __salt__
@@ -215,7 +216,7 @@ def pool_converge(
         salt 'hyper*' virt.pool_converge images dir target=/srv/images running=True test=True
     """
     about = {"ptype": ptype, "target": target, "permissions": permissions, "source": source}
-    desired = DesiredPool(
+    desired = desired_pools.DesiredPool(
         name=str(name),
         spec=pool.from_state(name=name, **about) if any(about.values()) else None,
         running=running,

@@ -10,17 +10,18 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, settings
-from saltvirt.answers.removal import RemovalPlan
-from saltvirt.creation import Phase
-from saltvirt.host import connection
-from saltvirt.host.domain import creation, guest_lock, lookup, removal
-from saltvirt.host.domain import purge as purging  # the name is a function's here
-from saltvirt.host.migration import departed
-from saltvirt.host.provision import admission, disk_notes
-from saltvirt.host.provision import leftovers as left
-from saltvirt.host.storage import copies_elsewhere, shared, usage
-from saltvirt.spec import base, values
+with saltvirt.later():
+    from saltvirt import creation as phases
+    from saltvirt import errors, settings
+    from saltvirt.answers import removal as removal_answer
+    from saltvirt.host import connection
+    from saltvirt.host.domain import creation, guest_lock, lookup, removal
+    from saltvirt.host.domain import purge as purging  # the name is a function's here
+    from saltvirt.host.migration import departed
+    from saltvirt.host.provision import admission, disk_notes
+    from saltvirt.host.provision import leftovers as left
+    from saltvirt.host.storage import copies_elsewhere, shared, usage
+    from saltvirt.spec import base, values
 
 if TYPE_CHECKING:
     from salt_dunders import __salt__
@@ -121,7 +122,7 @@ def purge(
             )
             places, unsure = shared.as_data(todo.shared), tuple(todo.unsure)
             delete = (*todo.delete, *todo.variables)
-            return RemovalPlan(delete, todo.keep, places, unsure).to_answer()
+            return removal_answer.RemovalPlan(delete, todo.keep, places, unsure).to_answer()
         purging.not_at_work(lookup.lookup(conn, vm_))  # said at once
         with admission_config.guest("virt.purge", vm_):
             done = purging.purge(
@@ -236,7 +237,7 @@ def creation_phase(vm_, **kwargs):
     with _connect(kwargs) as conn:
         dom = lookup.lookup(conn, vm_)
         phase = creation.of_domain(dom)
-        used = creation.use(dom) if phase is Phase.INTERRUPTED else None
+        used = creation.use(dom) if phase is phases.Phase.INTERRUPTED else None
         return {"phase": phase.value, "used": used}
 
 
@@ -264,7 +265,7 @@ def mark_complete(vm_, **kwargs):
     """
     with _admission().guest("virt.mark_complete", vm_), _connect(kwargs) as conn:
         dom = lookup.lookup(conn, vm_)
-        if creation.of_domain(dom) is not Phase.INTERRUPTED:
+        if creation.of_domain(dom) is not phases.Phase.INTERRUPTED:
             creation.require_complete(dom, "mark")
             return False
         creation.complete(dom)
@@ -301,7 +302,9 @@ def remove_made(vm_, test=False, unused=(), **kwargs):
         if test:
             todo = disk_notes.look(conn, str(vm_), unused)
             delete = tuple(sorted([*todo.delete, *todo.second]))
-            return RemovalPlan(delete, todo.keep, shared.as_data(todo.shared)).to_answer()
+            return removal_answer.RemovalPlan(
+                delete, todo.keep, shared.as_data(todo.shared)
+            ).to_answer()
         with guest_lock.held(where, "virt.remove_made", vm_):
             left = disk_notes.remove(conn, str(vm_), unused)
     if left.keep:

@@ -13,14 +13,15 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import settings
-from saltvirt.answers.snapshots import SnapshotReverted, SnapshotsDeleted, SnapshotTaken
-from saltvirt.host import connection
-from saltvirt.host.domain import guest_lock
-from saltvirt.host.provision import admission
-from saltvirt.host.snapshot import snapshots
-from saltvirt.host.storage import shared
-from saltvirt.spec import values
+with saltvirt.later():
+    from saltvirt import settings
+    from saltvirt.answers import snapshots as snapshot_answer
+    from saltvirt.host import connection
+    from saltvirt.host.domain import guest_lock
+    from saltvirt.host.provision import admission
+    from saltvirt.host.snapshot import snapshots
+    from saltvirt.host.storage import shared
+    from saltvirt.spec import values
 
 if TYPE_CHECKING:
     from salt_dunders import __salt__
@@ -130,7 +131,7 @@ def snapshot(
     else:
         with _locked("snapshot", domain), _connect(kwargs) as conn:
             taken = snapshots.create(conn, domain, wanted)
-    return SnapshotTaken(taken.name, taken.notes).to_answer()
+    return snapshot_answer.SnapshotTaken(taken.name, taken.notes).to_answer()
 
 
 def delete_snapshots(name, *names, **kwargs):
@@ -171,7 +172,7 @@ def delete_snapshots(name, *names, **kwargs):
     if test:
         with _connect(kwargs) as conn:
             found, stake = snapshots.plan_delete(conn, name, names, everything, children)
-        return SnapshotsDeleted(deleted=found, **_places(stake)).to_answer()
+        return snapshot_answer.SnapshotsDeleted(deleted=found, **_places(stake)).to_answer()
     with _locked("delete_snapshots", name), _connect(kwargs) as conn:
         return snapshots.delete(conn, name, names, everything, children, unused)
 
@@ -221,6 +222,6 @@ def revert_snapshot(name, vm_snapshot=None, cleanup=False, test=False, unused=()
         with _locked("revert_snapshot", name), _connect(kwargs) as conn:
             done = snapshots.revert(conn, name, vm_snapshot, cleanup, unused)
     gone = done.deleted if cleanup else snapshots.NONE
-    return SnapshotReverted(
+    return snapshot_answer.SnapshotReverted(
         reverted=done.name, deleted=gone, notes=done.notes, **places
     ).to_answer()

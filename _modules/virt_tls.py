@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt import settings
-from saltvirt.minion import client
-from saltvirt.pki.host import converge, request
-from saltvirt.pki.host import info as certificates
+with saltvirt.later():
+    from saltvirt import settings
+    from saltvirt.minion import client
+    from saltvirt.pki.host import converge, request
+    from saltvirt.pki.host import info as certificates
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__

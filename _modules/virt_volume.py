@@ -13,12 +13,13 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import settings, units
-from saltvirt.host import connection
-from saltvirt.host.domain import lookup
-from saltvirt.host.storage import upload, volume_state, volumes
-from saltvirt.spec import values, volume
-from saltvirt.states.volumes import DesiredVolume
+with saltvirt.later():
+    from saltvirt import settings, units
+    from saltvirt.host import connection
+    from saltvirt.host.domain import lookup
+    from saltvirt.host.storage import upload, volume_state, volumes
+    from saltvirt.spec import values, volume
+    from saltvirt.states import volumes as desired_volumes
 
 if TYPE_CHECKING:
     from salt_dunders import __salt__
@@ -157,7 +158,9 @@ def volume_converge(
     """
     words = {"allocation": allocation, "format": format, "type": type, "nocow": nocow}
     words |= {"permissions": permissions, "backing_store": backing_store}
-    desired = DesiredVolume(str(pool), volume.parse(name, size, **words), bool(shrink))
+    desired = desired_volumes.DesiredVolume(
+        str(pool), volume.parse(name, size, **words), bool(shrink)
+    )
     with _connect(kwargs) as conn:
         return volume_state.converge(conn, desired, bool(test)).show(bool(test))
 

@@ -26,7 +26,8 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt.states import guests, result
+with saltvirt.later():
+    from saltvirt.states import guests, result
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__

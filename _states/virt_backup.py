@@ -8,9 +8,10 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt.states import backed_up as backing_up
-from saltvirt.states import restored as restoring
-from saltvirt.states import result
+with saltvirt.later():
+    from saltvirt.states import backed_up as backing_up
+    from saltvirt.states import restored as restoring
+    from saltvirt.states import result
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__

@@ -8,7 +8,8 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt.states import firewalls, result
+with saltvirt.later():
+    from saltvirt.states import firewalls, result
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__

@@ -8,8 +8,9 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt.states import ha_agent as agents
-from saltvirt.states import result
+with saltvirt.later():
+    from saltvirt.states import ha_agent as agents
+    from saltvirt.states import result
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__

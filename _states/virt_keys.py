@@ -15,7 +15,8 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt.states import certificates, result
+with saltvirt.later():
+    from saltvirt.states import certificates, result
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__

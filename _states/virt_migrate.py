@@ -8,7 +8,8 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt.states import migrations, result
+with saltvirt.later():
+    from saltvirt.states import migrations, result
 
 if TYPE_CHECKING:
     from salt_dunders import __grains__, __opts__, __salt__

@@ -10,7 +10,8 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt.states import pools, result
+with saltvirt.later():
+    from saltvirt.states import pools, result
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__

@@ -11,7 +11,8 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt.states import power, result
+with saltvirt.later():
+    from saltvirt.states import power, result
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__

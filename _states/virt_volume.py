@@ -10,7 +10,8 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt.states import result, volumes
+with saltvirt.later():
+    from saltvirt.states import result, volumes
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__

@@ -9,6 +9,8 @@ new one beside it. Every adapter therefore begins with::
 
 which imports the package anew when the files have changed, and every entry into
 libvirt or the cloud calls :func:`check`, which refuses to run half old, half new.
+Salt loads every adapter on every minion that has them, and few minions are
+hypervisors: an adapter imports the rest of the library in :func:`later`.
 
 What `make publish` serves is this package in one archive: ``packed.py`` then runs this file, and
 has left ``PACKED`` here, the archive's path and the digest of what was unpacked.
@@ -16,16 +18,18 @@ has left ``PACKED`` here, the archive's path and the digest of what was unpacked
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import importlib
 import os
 import pkgutil
 import sys
-from typing import TYPE_CHECKING
+import threading
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import ModuleType
 
 __version__ = "0.1.0"
 
@@ -73,6 +77,67 @@ def fresh() -> ModuleType:
         del sys.modules[name]
     importlib.invalidate_caches()
     return importlib.import_module(__name__)
+
+
+class Later(ModuleType):
+    """A module that is imported at the first use of one of its names, with its group."""
+
+    def __init__(self, name: str, group: list[Later]) -> None:
+        super().__init__(name)
+        vars(self).update(_group=group, _module=None)
+        group.append(self)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # whoever inspects an adapter does not use the library
+            raise AttributeError(f"module {self.__name__!r} is not imported yet: no {name!r}")
+        return getattr(self._imported(), name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self._imported(), name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._imported(), name)
+
+    def _imported(self) -> ModuleType:
+        """The module. All of its group come at once, so that an operation that takes an hour does
+        not begin with the files before a sync and end with those after it."""
+        if self._module is None:
+            check()
+            for one in self._group:
+                vars(one)["_module"] = importlib.import_module(one.__name__)
+        module: ModuleType = self._module
+        return module
+
+
+_switching = threading.RLock()
+
+
+@contextlib.contextmanager
+def later() -> Iterator[None]:
+    """Within it ``from saltvirt.PACKAGE import MODULE`` imports nothing yet.
+
+    For the top of an adapter: its functions use the modules as ever, and the first use of any of
+    them imports all that the block names. Only modules can be named, not what is in them. A module
+    that the process holds already is taken as it is.
+    """
+    group: list[Later] = []
+    real, thread = builtins.__import__, threading.get_ident()
+
+    def named(name: str) -> ModuleType:
+        return sys.modules.get(name) or Later(name, group)
+
+    def take(name: str, *args: Any) -> Any:
+        wanted = args[2] if len(args) > 2 else ()
+        if threading.get_ident() != thread or name.split(".", maxsplit=1)[0] != __name__:
+            return real(name, *args)
+        return SimpleNamespace(**{one: named(f"{name}.{one}") for one in wanted})
+
+    with _switching:
+        builtins.__import__ = take  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            builtins.__import__ = real
 
 
 def preload() -> None:

@@ -60,9 +60,15 @@ def test_the_jobs_of_a_hypervisors_minion_import_nothing_of_the_library():
 
 @pytest.mark.parametrize(("cli", "hypervisor"), [("salt-call", "yes"), ("salt-minion", "no")])
 def test_where_no_jobs_of_ours_are_forked_nothing_is_held(cli, hypervisor):
-    _, held, later = probe(cli, hypervisor)
+    _, held, _ = probe(cli, hypervisor)
     assert held < 20
-    assert later > 100
+
+
+def test_a_minion_that_runs_no_guests_imports_next_to_nothing():
+    """Salt loads all modules of a minion that is asked for one that is not there, as the
+    pkg.installed of Debian does each time: none of ours needs the library for that."""
+    _, _, later = probe(hypervisor="no")
+    assert later < 20
 
 
 def test_without_the_binding_nothing_is_held_so_that_it_is_found_when_it_comes():
