@@ -41,7 +41,7 @@ def answers(lab, name):
 
 def stopped(lab, hv1, name):
     hv1.call("virt.stop", vm_=name)
-    lab.wait(lambda: hv1.call("virt.vm_state", name) == {name: "shutdown"}, f"{name} is off")
+    lab.wait(lambda: hv1.call("virt.vm_state", vm_=name) == {name: "shutdown"}, f"{name} is off")
 
 
 def copied_and_renamed(lab, hv1, name, words):
