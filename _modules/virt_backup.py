@@ -20,8 +20,10 @@ with saltvirt.later():
     from saltvirt.backuphost import receive, relay
     from saltvirt.backuphost import show as showing
     from saltvirt.backuphost import target as backup_target
-    from saltvirt.backups import answers, pages, stands
+    from saltvirt.backups import answers as backup_answers
+    from saltvirt.backups import pages
     from saltvirt.backups import policy as backup_policy
+    from saltvirt.backups import stands as backup_stand
     from saltvirt.backupserve import request as backup_request
     from saltvirt.host import connection
     from saltvirt.host.domain import guest_lock
@@ -92,7 +94,7 @@ def backup_reader(once=False):
         salt backup1 virt.backup_reader
     """
     pair = own_pair.once(_ONCE, "backup-reader") if once else _backup_pair()
-    return answers.BackupReader(pair.authority).to_answer()
+    return backup_answers.BackupReader(pair.authority).to_answer()
 
 
 _ONCE = f"{places.STATE}/backup-readers"
@@ -158,7 +160,7 @@ def backup_begin(name, ident, disks, reader, **kwargs):
     asked = backup_request.ServeRequest(
         guest=names.there(name),
         ident=values.text(ident, "ident"),
-        disks=tuple(answers.PlannedDisk.from_answer(one, "disks") for one in planned),
+        disks=tuple(backup_answers.PlannedDisk.from_answer(one, "disks") for one in planned),
         uri=local.uri,
         username=local.username,
         password=local.password,
@@ -254,7 +256,7 @@ def backup_plan(
 
         salt backup1 virt.backup_plan /srv/backup hyper1 look="$LOOK"
     """
-    seen = answers.GuestLook.from_answer(look, "look")
+    seen = backup_answers.GuestLook.from_answer(look, "look")
     target = backup_target.opened(folder, bool(mounted))
     count, sealed = units.parse_count(chain), _key(key)
     found = receive.planned(target, host, seen, bool(whole), count, sealed)
@@ -302,7 +304,7 @@ def backup_pull(
 
         salt backup1 virt.backup_pull /srv/backup web1 "$IDENT" hyper1 serving="$SERVING"
     """
-    found = answers.Serving.from_answer(serving, "serving")
+    found = backup_answers.Serving.from_answer(serving, "serving")
     guest = names.there(name)
     limit = None if bandwidth is None else units.parse_count(bandwidth, "bandwidth")
     told = receive.Told(
@@ -398,9 +400,9 @@ def backup_show(
     """
     backup_target.opened(folder, bool(mounted))
     shown = backup_request.configured(__salt__["config.get"], __opts__["id"])
-    who = None if stand is None else stands.Stand.from_answer(stand, "stand")
+    who = None if stand is None else backup_stand.Stand.from_answer(stand, "stand")
     if who:
-        who = stands.Stand(names.there(who.guest), values.text(who.host, "host"), _now())
+        who = backup_stand.Stand(names.there(who.guest), values.text(who.host, "host"), _now())
     only = None if disk is None else values.text(disk, "disk")
     asked = showing.ShowRequest(
         folder, str(uuid), str(backup), _backup_door(shown, reader), who, only, bool(damaged)
@@ -540,7 +542,7 @@ def _backup_made(name, shown, given):
     """What making a guest of a backup works with."""
     connection.require_binding()
     config = admission.config_of(__salt__["config.get"], given)
-    found = answers.ShownBackup.from_answer(shown, "shown")
+    found = backup_answers.ShownBackup.from_answer(shown, "shown")
     wanted = guest_builder.GuestRequest(names.guest(name))
     here = guest_tools.Minion(
         __salt__, __opts__, client.virtkey(__salt__), files.Chunks(__opts__).read

@@ -14,7 +14,7 @@ from saltvirt import places
 
 with saltvirt.later():
     from saltvirt import names, settings, units
-    from saltvirt.backups import answers
+    from saltvirt.backups import answers as backup_answers
     from saltvirt.host import connection
     from saltvirt.host.domain import guest_lock
     from saltvirt.pki.host import own_pair
@@ -90,7 +90,7 @@ def backup_again(name, shown, reader, bandwidth=None, **kwargs):
     from saltvirt.backupserve import standing  # noqa: PLC0415 - needs the binding
 
     connection.require_binding()
-    guest, found = names.there(name), answers.ShownBackup.from_answer(shown, "shown")
+    guest, found = names.there(name), backup_answers.ShownBackup.from_answer(shown, "shown")
     told = dataclasses.replace(found, authority=own_pair.authority(found.authority, "shown"))
     limit = None if bandwidth is None else units.parse_count(bandwidth, "bandwidth")
     with _connect(kwargs) as conn:

@@ -16,7 +16,7 @@ with saltvirt.later():
     from saltvirt.backuphost import stands as backup_stands_of
     from saltvirt.backuphost import target as backup_target
     from saltvirt.backups import policy as backup_policy
-    from saltvirt.backups import stands
+    from saltvirt.backups import stands as backup_stand
     from saltvirt.host.node import steps
     from saltvirt.spec import values
 
@@ -141,7 +141,7 @@ def backup_let_go(folder, uuid, backup, guest, host, mounted=False):
         salt backup1 virt.backup_let_go /srv/backups "$UUID" "$IDENT" web1 hyper1
     """
     opened = backup_target.opened(str(folder), bool(mounted))
-    who = stands.Stand(names.there(guest), values.text(host, "host"))
+    who = backup_stand.Stand(names.there(guest), values.text(host, "host"))
     return backup_stands_of.let_go(opened, str(uuid), str(backup), who)
 
 

@@ -117,20 +117,21 @@ def later() -> Iterator[None]:
     """Within it ``from saltvirt.PACKAGE import MODULE`` imports nothing yet.
 
     For the top of an adapter: its functions use the modules as ever, and the first use of any of
-    them imports all that the block names. Only modules can be named, not what is in them. A module
-    that the process holds already is taken as it is.
+    them imports all that the adapter's blocks name: `make publish` makes one file of several
+    adapters. Only modules can be named, not what is in them. A module that the process holds
+    already is taken as it is.
     """
-    group: list[Later] = []
     real, thread = builtins.__import__, threading.get_ident()
 
-    def named(name: str) -> ModuleType:
-        return sys.modules.get(name) or Later(name, group)
-
     def take(name: str, *args: Any) -> Any:
-        wanted = args[2] if len(args) > 2 else ()
         if threading.get_ident() != thread or name.split(".", maxsplit=1)[0] != __name__:
             return real(name, *args)
-        return SimpleNamespace(**{one: named(f"{name}.{one}") for one in wanted})
+        adapter, _, wanted, _ = args
+        group: list[Later] = adapter.setdefault("__later__", [])
+        modules = {one: f"{name}.{one}" for one in wanted}
+        return SimpleNamespace(**{
+            one: sys.modules.get(module) or Later(module, group) for one, module in modules.items()
+        })  # fmt: skip
 
     with _switching:
         builtins.__import__ = take  # type: ignore[assignment]

@@ -103,7 +103,9 @@ def merged(tree, names):
 def bindings(tree):
     """(Name, what it means) of each name at the top of a file; None for what is not known."""
     for node in tree.body:
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
+        if isinstance(node, ast.With) and ast.unparse(node.items[0]) == "saltvirt.later()":
+            yield from bindings(node)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
             whence = getattr(node, "module", None)
             for one in node.names:
                 yield one.asname or one.name, f"{whence} {one.name}"

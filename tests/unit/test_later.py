@@ -46,6 +46,19 @@ def test_nothing_is_imported_before_it_is_used_and_all_of_it_then(package):  # n
     assert lookup.state_name(1) == "running"
 
 
+def test_all_blocks_of_a_file_are_one_group(package):  # noqa: F811
+    """Several adapters are published as one file."""
+    import saltvirt
+
+    with saltvirt.later():
+        from saltvirt import names
+    with saltvirt.later():
+        from saltvirt import units
+    assert names.guest("web1") == "web1"
+    assert "saltvirt.units" in held()
+    assert units.parse_count("4", "cpu") == 4
+
+
 def test_what_the_process_holds_already_is_that_module():
     from saltvirt import units as real
 
