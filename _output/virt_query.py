@@ -141,8 +141,10 @@ def _block(name, value):
     """One host or one guest: which drawing its data asks for."""
     if not isinstance(value, dict):
         return _backups(name, value) if _are_backups(value) else f"{name}: {value}"
-    if "error" in value and len(value) == 1:
-        return f"{name}\n  {value['error']}"
+    if "error" in value and value.keys() <= {"error", "last_seen"}:
+        return "\n".join(
+            [name, f"  {value['error']}", *_last_seen(_mapping(value.get("last_seen")))]
+        )
     if "comment" in value and "result" in value:
         return _table(value["table"], value["comment"]) if "table" in value else value["comment"]
     if "table" in value:
@@ -151,6 +153,13 @@ def _block(name, value):
         guests = _mapping(value["vm_info"])
         return "\n".join([name, *(_guest(name, guest, guests[guest]) for guest in guests)])
     return "\n".join([name, *_pairs(value)])
+
+
+def _last_seen(value):
+    """The line about the guests of a host that does not respond."""
+    names = value.get("guests")
+    if isinstance(names, list) and names:
+        yield f"  last seen there ({value.get('at')}): {', '.join(map(str, names))}"
 
 
 def _are_backups(value):

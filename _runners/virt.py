@@ -24,7 +24,7 @@ from saltvirt import errors, names, origin, settings, units
 from saltvirt.fleet.client import Fleet
 from saltvirt.hamaster import of_master
 from saltvirt.operations import explain as explaining  # the name is a function's here
-from saltvirt.operations import find, installed, inventory, operation, report, result
+from saltvirt.operations import find, hints, installed, inventory, operation, report, result
 from saltvirt.operations.init import Init, InitRequest
 from saltvirt.operations.init_list import InitList
 from saltvirt.placement import capacity as capacities
@@ -74,7 +74,9 @@ def query(host=None, quiet=False):
 
     :return: host to what its ``virt.full_info`` says, or to ``error``. A host that is down
         or does not answer in the master's ``timeout`` is named with its reason and makes
-        the exit code 1; the others are there.
+        the exit code 1; the others are there. ``last_seen`` beside its ``error`` has the names
+        of the guests (``guests``) that it had when it was last heard (``at``) and that no other
+        host has now.
 
     CLI Example:
 
@@ -84,7 +86,8 @@ def query(host=None, quiet=False):
         salt-run virt.query host=hyper1 --out=json
     """
     with Fleet(__opts__) as fleet:
-        return _per_host(fleet, host, "virt.full_info", lambda data: data)
+        found = _per_host(fleet, host, "virt.full_info", lambda data: data)
+        return hints.with_last_seen(__opts__, found)
 
 
 @result.reporting

@@ -157,6 +157,28 @@ def test_power_off_is_asked_about_first(inside, api):
     inside.until(lambda: api.hosts["hyper1"][name]["state"] == "shutdown", "off")
 
 
+def test_guests_of_a_host_that_does_not_respond_are_shown_as_last_seen(inside, api):
+    names = sorted(api.hosts["hyper2"])
+    there = api.do_query({})
+    silent = {
+        "error": "down",
+        "last_seen": {"guests": [*names, HOSTILE], "at": "2026-11-27 20:00 UTC"},
+    }
+    api.answers["query"] = {**there, "hyper2": silent}
+    api.answers["host_info"] = {**api.do_host_info({}), "hyper2": {"error": "down"}}
+    inside.one(".tile.guest")
+    api.tell("salt/minion/hyper2/start", {"id": "hyper2"})
+    first = inside.one(f'.lost li[data-name="{names[0]}"]')
+    assert first.get_attribute("title") == (
+        f"{names[0]}: last seen on hyper2, which does not respond (since 2026-11-27 20:00 UTC)"
+    )
+    assert len(inside.all(".lost li")) == len(names) + 1
+    inside.until_text(f"{len(names) + 1} last seen on hosts that do not respond")
+    inside.get(f"{api.url}/page#guests")
+    row = next(one for one in inside.all("tbody tr") if one.text.startswith(names[0]))
+    assert "last seen hyper2, which does not respond" in row.text
+
+
 def test_others_changes_are_seen_by_events(inside, api):
     name = guest_in(api, "running")
     inside.until_text("live", ".live.on")

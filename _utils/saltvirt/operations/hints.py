@@ -98,6 +98,29 @@ def guests_of(opts: dict[str, Any], host: str) -> tuple[list[str], str]:
     return [], ""
 
 
+def with_last_seen(opts: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+    """What virt.query has told, and with each host that did not answer ``last_seen``: ``guests``,
+    the names of those that it had when it was last heard and that no other host has now, and
+    ``at``, when that was."""
+    has = {
+        host: set(about["vm_info"])
+        for host, about in told.items()
+        if isinstance(about, dict) and isinstance(about.get("vm_info"), dict)
+    }
+    elsewhere = set().union(*has.values())
+    for host, names in has.items():
+        heard(opts, host, names)
+    return {host: _with_last_seen(opts, host, about, elsewhere) for host, about in told.items()}
+
+
+def _with_last_seen(opts: dict[str, Any], host: str, about: Any, elsewhere: set[str]) -> Any:
+    if not isinstance(about, dict) or set(about) != {"error"}:
+        return about
+    names, at = guests_of(opts, host)
+    missing = sorted(set(names) - elsewhere)
+    return {**about, "last_seen": {"guests": missing, "at": at}} if missing else about
+
+
 def last_seen(opts: dict[str, Any], name: str, hosts: Iterable[str]) -> tuple[str, str] | None:
     """(which of the hosts had the guest when it was last heard, when that was), or None."""
     seen = (

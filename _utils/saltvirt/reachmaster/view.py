@@ -20,7 +20,7 @@ import salt.utils.event
 
 from saltvirt import errors
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import allowed, inventory
+from saltvirt.operations import allowed, hints, inventory
 from saltvirt.placement import facts, policy
 from saltvirt.reachmaster import news
 
@@ -159,6 +159,7 @@ class View:
                 }
                 found, unreachable = inventory.gather(fleet, hosts)
             info = inventory.summaries(found, unreachable, policy.of_master(self.opts))
+            told = hints.with_last_seen(self.opts, told)
             return Look(number, at, told, info, found, unreachable, self._disarmed())
         except errors.VirtError as exc:
             return Look(number, at, why=exc.text)

@@ -30,7 +30,7 @@ export function hosts_view(on) {
       }
       const whole = !words || fits(words, host.name, host.error, host.maintenance);
       let found = whole;
-      for (const tile of box.element.querySelectorAll(".tile.guest")) {
+      for (const tile of box.element.querySelectorAll(".tile.guest, .lost li")) {
         const hit = whole || fits(words, tile.dataset.name, tile.dataset.state);
         tile.classList.toggle("dim", !hit);
         found = found || hit;
@@ -63,8 +63,8 @@ function keep_focus(old, made) {
 function host_box(host, most, on, drag) {
   const id = `host-${host.name}`;
   const tank = h("div", { class: "tank", role: "group", "aria-label": `Guests of ${host.name}` });
-  tank.style.height = `${Math.round(70 + 110 * (host.memory / most))}px`;
-  fill(tank, host.error ? h("p", { class: "error" }, host.error) : tiles(host, on, drag));
+  if (!host.last_seen.guests.length) tank.style.height = `${Math.round(70 + 110 * (host.memory / most))}px`;
+  fill(tank, host.error ? [h("p", { class: "error" }, host.error), lost(host)] : tiles(host, on, drag));
   const verdict = h("p", { class: "verdict", role: "status" });
   const box = h("section", { class: `host${host.error ? " bad" : ""}`, "aria-labelledby": id },
     h("header", null,
@@ -81,6 +81,16 @@ function host_box(host, most, on, drag) {
     verdict);
   droppable(box, verdict, host, on, drag);
   return box;
+}
+
+/** The guests that were last seen on a host that does not respond: nothing can be done with them. */
+function lost(host) {
+  if (!host.last_seen.guests.length) return null;
+  const words = `last seen on ${host.name}, which does not respond (since ${host.last_seen.at})`;
+  return h("ul", { class: "lost", "aria-label": `Guests ${words}` },
+    host.last_seen.guests.map((name) => h("li", {
+      title: `${name}: ${words}`, "data-name": name, "data-state": "last seen",
+    }, h("span", { class: "title" }, name), h("span", { class: "about" }, "last seen"))));
 }
 
 function tiles(host, on, drag) {

@@ -155,27 +155,38 @@ function total_line() {
   const on = guests.filter((one) => one.state === "running").length;
   const part = (word, used, all, show) => h("span", null, h("b", null, `${show(used)} of ${show(all)}`), ` ${word}`);
   const silent = state.hosts.length - up.length;
+  const lost = sum(state.hosts.map((one) => one.last_seen.guests.length));
   return [
     h("span", null, h("b", null, state.hosts.length), ` host${state.hosts.length === 1 ? "" : "s"}`),
     silent ? h("span", { class: "bad" }, h("b", null, silent), " without an answer") : null,
     state.disarmed ? h("span", { class: "bad" }, "high availability is ", h("b", null, "disarmed")) : null,
     h("span", null, h("b", null, `${on} of ${guests.length}`), " guests on"),
+    lost ? h("span", { class: "bad" }, h("b", null, lost), " last seen on hosts that do not respond") : null,
     part("vCPUs promised", sum(up.map((one) => one.vcpus_used)), sum(up.map((one) => one.vcpus)), String),
     part("memory promised", sum(up.map((one) => one.memory_used)), sum(up.map((one) => one.memory)), size),
     h("span", { class: "when" }, `asked at ${clock(state.at)}`),
   ];
 }
 
+const lost_of = (host) => host.last_seen.guests
+  .map((name) => ({ name, host: host.name, state: "last seen", lost: host.last_seen.at }));
+
+const lost_row = (one) => [
+  one.name, h("span", { class: "state lost", title: `since ${one.lost}` }, "last seen"),
+  `${one.host}, which does not respond`, "", "",
+];
+
 function guests_view(on_guest) {
   const element = h("div");
   return {
     element,
     draw(hosts, words) {
-      const all = hosts.flatMap((one) => one.guests).filter((one) => !words || fits(words, one.name, one.host, one.state));
-      const rows = all.slice(0, MOST_ROWS).map((one) => [
+      const all = hosts.flatMap((one) => [...one.guests, ...lost_of(one)])
+        .filter((one) => !words || fits(words, one.name, one.host, one.state));
+      const rows = all.slice(0, MOST_ROWS).map((one) => (one.lost ? lost_row(one) : [
         button(one.name, () => on_guest(one), "plain", { "data-name": one.key }),
         h("span", { class: `state ${one.state}` }, one.state), one.host, one.vcpus, size(one.memory),
-      ]);
+      ]));
       const held = element.contains(document.activeElement) ? document.activeElement.dataset.name : null;
       fill(element, table([["guest", "state", "host", "vCPUs", "memory"], ...rows], "Guests"),
         all.length > rows.length ? h("p", { class: "line" }, `${rows.length} of ${counted(all.length, "guest")}: type above what you look for`) : null);

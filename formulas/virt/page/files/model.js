@@ -22,6 +22,7 @@ function host(name, asked, info) {
   return {
     name, guests, memory,
     error: (asked && asked.error) || (info && info.error) || "",
+    last_seen: last_seen(asked && asked.error && asked.last_seen),
     memory_used: known ? known.memory_used_mib : promised,
     vcpus: known ? known.vcpus_used + known.vcpus_free : number(of.cpus),
     vcpus_used: known ? known.vcpus_used : sum(guests.map((one) => one.vcpus)),
@@ -33,6 +34,12 @@ function host(name, asked, info) {
     maintenance: known && known.maintenance ? reason(known.maintenance) : "",
     running: guests.filter((one) => one.state === "running").length,
   };
+}
+
+/** The guests that a host had before it stopped answering, and when that was. */
+function last_seen(said) {
+  const guests = said && Array.isArray(said.guests) ? said.guests.map(String) : [];
+  return { guests: guests.sort(natural), at: guests.length ? String(said.at || "") : "" };
 }
 
 const reason = (mark) => (typeof mark === "string" ? mark : String(mark.reason || "in maintenance"));

@@ -1,0 +1,45 @@
+"""What is said of the guests of a host that does not respond."""
+
+import pytest
+
+from saltvirt.operations import hints
+
+
+@pytest.fixture
+def opts(tmp_path):
+    return {"cachedir": str(tmp_path)}
+
+
+def has(*names):
+    return {"vm_info": {name: {"state": "running"} for name in names}}
+
+
+def test_a_silent_host_is_told_of_with_the_guests_that_it_had(opts):
+    first = {"hv1": has("web1"), "hv2": has("web2", "db1")}
+    assert hints.with_last_seen(opts, first) == first
+    found = hints.with_last_seen(opts, {"hv1": has("web1"), "hv2": {"error": "down"}})
+    assert found["hv1"] == has("web1")
+    assert found["hv2"]["error"] == "down"
+    assert found["hv2"]["last_seen"]["guests"] == ["db1", "web2"]
+    assert found["hv2"]["last_seen"]["at"].endswith(" UTC")
+
+
+def test_a_guest_that_another_host_has_now_is_not_among_them(opts):
+    hints.with_last_seen(opts, {"hv1": has(), "hv2": has("web2")})
+    found = hints.with_last_seen(opts, {"hv1": has("web2"), "hv2": {"error": "down"}})
+    assert found["hv2"] == {"error": "down"}
+
+
+def test_a_host_that_was_never_heard_has_its_error_alone(opts):
+    told = {"hv3": {"error": "down"}, "retcode": 1}
+    assert hints.with_last_seen(opts, told) == told
+
+
+def test_it_is_printed_below_the_error():
+    from tests.tools import api
+
+    data = {"hv2": {"error": "down", "last_seen": {"guests": ["a", "b"], "at": "2026"}}}
+    namespace: dict = {}
+    source = (api.REPOSITORY / "_output/virt_query.py").read_text(encoding="utf-8")
+    exec(compile(source, "virt_query.py", "exec"), namespace)
+    assert namespace["output"](data) == "hv2\n  down\n  last seen there (2026): a, b"
