@@ -51,8 +51,11 @@ def test_a_profile_does_not_grow_the_disk_that_a_user_named(guest, tmp_path):  #
     (warning,) = status["warnings"]
     assert data in warning
     assert "was not made for this guest" in warning
-    by_target = {"name": "other", "target": "vdb", "size": 64}
-    assert guest.update(disks=[SYSTEM, by_target])["definition"] is False
+    by_target = {"name": "other", "target": "vdb"}
+    with pytest.raises(errors.InvalidInput, match=r"disk other: g1 has its disk data .* at vdb"):
+        guest.update(disks=[SYSTEM, {**by_target, "size": 64}])
+    guest.update(disks=[SYSTEM, by_target])
+    assert guest.update(disks=[SYSTEM, {**by_target, "size": 64}])["definition"] is False
     assert size(data) == 8 * MIB
 
 
