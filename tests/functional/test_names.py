@@ -302,3 +302,19 @@ def test_one_volume_is_not_two_new_disks(guest):
     disks = [{"name": name, **there} for name in ("one", "two")]
     with pytest.raises(errors.InvalidInput, match="one and two would be the same data"):
         guest.modules["virt.update"]("g1", disks=[DISKS[0], *disks])
+
+
+def test_the_base_of_a_guests_disk_is_no_disk_of_its_own(guest):
+    base, layer = guest.images / "g1_data.raw", guest.images / "g1_data.s1"
+    argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", base, "-F", "raw", layer]
+    subprocess.run(argv, check=True)
+    there = domain(guest)
+    there.disks[1].source.file, there.disks[1].driver_type = str(layer), "qcow2"
+    guest.conn.defineXML(there.tostring())
+    update = guest.modules["virt.update"]
+    for test in (True, False):
+        with pytest.raises(errors.InvalidInput, match=r"vdb of g1 \(.*g1_data.s1\) is based on"):
+            update("g1", disks=[*DISKS, at("two", base)], test=test)
+    assert len(domain(guest).disks) == 2
+    update("g1", disks=[*DISKS, at("two", base, read_only=True)])
+    assert len(domain(guest).disks) == 3

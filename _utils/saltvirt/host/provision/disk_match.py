@@ -205,11 +205,25 @@ class DiskMatch:
             shared = disk.removable_medium or disk.shareable or disk.read_only
             path = disk.source.file or disk.source.dev
             same = places(disk) & here or (path and storage_identity.of(path) & keys)
+            if path and not same and not work.make and not disk.removable_medium:
+                self._refuse_base(spec, path, disk, keys)
             if same and not shared:
                 raise errors.InvalidInput(
                     f"disk {spec.name}: {disk.source.place()} is disk {disk.target} of "
                     f"{self.guest} already. List that disk once, with its target, such as "
                     f"{{name: {spec.name}, target: {disk.target}}}"
+                )
+
+    def _refuse_base(
+        self, spec: DiskSpec, path: str, disk: Disk, keys: Collection[storage_identity.Key]
+    ) -> None:
+        """Raises InvalidInput for a file that a disk of the guest is based on: a layer above it,
+        such as a snapshot's, is damaged by what is written to it."""
+        for base in chains.read(path, disk.driver_type).paths[1:]:
+            if not storage_identity.of(base).isdisjoint(keys):
+                raise errors.InvalidInput(
+                    f"disk {spec.name}: disk {disk.target} of {self.guest} ({path}) is based on "
+                    f"{base}: a disk that is written to cannot be its base"
                 )
 
     def _refuse_unclear(self, spec: DiskSpec) -> None:
