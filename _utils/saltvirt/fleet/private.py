@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import secrets
@@ -26,5 +27,7 @@ def write_locked(path: str, text: str) -> int:
         os.replace(part, path)
     except BaseException:
         os.close(handle)
+        with contextlib.suppress(OSError):
+            os.unlink(part)
         raise
     return handle

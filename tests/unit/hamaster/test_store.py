@@ -93,6 +93,22 @@ def test_of_two_at_once_none_is_lost(store):
     assert len(store.read().guests) == 20
 
 
+def test_a_full_disk_gets_no_file_for_each_try(store, monkeypatch):
+    """The engine tries again in each beat: thousands of parts were left within an hour."""
+    store.change("x", lambda old: WISHES)
+    before = sorted(os.listdir(store.path.parent))
+
+    def full(*_args):
+        raise OSError(28, "No space left on device")
+
+    for name in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(private.os, name, full)
+            with pytest.raises(OSError, match="No space"):
+                store.change("x", lambda old: Wishes())
+    assert sorted(os.listdir(store.path.parent)) == before
+
+
 def test_who_dies_while_he_writes_leaves_the_old_one(store, monkeypatch):
     store.change("x", lambda old: WISHES)
 
