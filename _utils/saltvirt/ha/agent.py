@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from saltvirt.ha import agent_known, facts, safety
+from saltvirt.ha import wished as desired
 from saltvirt.ha.agent_acts import Acting
 from saltvirt.ha.agent_view import (
     REBOOT,
@@ -242,6 +243,7 @@ def _beat(state: AgentState, view: AgentView, armed: bool, now_s: float, policy:
     silent_s = {host: now_s - state.heard_s.get(host, state.since_s) for host in sorted(peers)}
     silent_s = {host: at for host, at in silent_s.items() if safety.does_not_hear(at, policy)}
     wished = kept.registry.wished
+    wished = replace(wished, digest=desired.digest(wished.text) if wished.text else "")
     if all(one.call.ask_wished != state.host for one in view.calls.values()):
         wished = replace(wished, text="")
     told = {*silent_s, *kept.promises, *kept.pending.asked_about, *kept.registry.asked_about}

@@ -87,11 +87,13 @@ class HostRecord(Fact):
 class Wished(Fact):
     """What persons want, for masters that lost it or have to agree on it: a text that only they
     read.
-    term, version: of the registry in which it became so. Of two the later one holds."""
+    term, version: of the registry in which it became so. Of two the later one holds. digest: of the
+    text, where a beat tells it without the text."""
 
     term: int = 0
     version: int = 0
     text: str = ""
+    digest: str = seldom("")
 
     @property
     def stamp(self) -> tuple[int, int]:

@@ -7,16 +7,23 @@ the file was made; it holds when a majority of the hosts keeps it. Others learn 
 
 from __future__ import annotations
 
+import collections
+import functools
 import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from saltvirt.ha import safety
 from saltvirt.ha.registry import Registry, Wished
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from saltvirt.ha.facts import Beat
     from saltvirt.ha.view import MasterState, View
 
 
+@functools.lru_cache(maxsize=4)
 def digest(text: str) -> str:
     """What stands for a text. Equal ones are of equal texts."""
     return hashlib.sha256(text.encode()).hexdigest()
@@ -42,8 +49,39 @@ def to_ask(state: MasterState, view: View) -> str:
     """The host that is to tell what was agreed on last, or nothing."""
     if view.alone or view.wished is None or state.leading_s is not None or not view.beats:
         return ""
-    last = max(view.beats.values(), key=lambda one: (one.beat.wished.stamp, one.at_s)).beat
-    return last.host if last.wished.stamp > view.wished.stamp else ""
+    members = state.kept.registry.members or view.members
+    stamp, found = known_by_most([one.beat for one in view.beats.values()], members)
+    if stamp <= view.wished.stamp:
+        return ""
+    hosts = [
+        one for one in view.beats.values()
+        if (one.beat.wished.stamp, one.beat.wished.digest) == (stamp, found)
+    ]  # fmt: skip
+    return max(hosts, key=lambda one: one.at_s).beat.host
+
+
+def known_by_most(beats: Collection[Beat], members: Collection[str]) -> tuple[tuple[int, int], str]:
+    """(The stamp, the digest) of the last that a majority of all hosts has, or has had: what was
+    agreed on. A host that lies, alone, makes no wish of a person."""
+    for stamp in sorted({one.wished.stamp for one in beats}, reverse=True):
+        hosts = [one.host for one in beats if one.wished.stamp >= stamp]
+        if safety.is_enough(hosts, members, False):
+            found = collections.Counter(
+                one.wished.digest for one in beats if one.wished.stamp == stamp
+            )
+            return stamp, found.most_common(1)[0][0]
+    return (0, 0), ""
+
+
+def agreed(beats: Collection[Beat], members: Collection[str]) -> Wished:
+    """The text of that which hosts have sent, or nothing. Agents of a version before tell no
+    digest."""
+    stamp, found = known_by_most(beats, members)
+    for one in beats:
+        wished = one.wished
+        if wished.text and wished.stamp == stamp and found in ("", digest(wished.text)):
+            return replace(wished, digest="")
+    return Wished()
 
 
 def learned(

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from saltvirt import errors, plain
-from saltvirt.ha import decide, lead, quorum, reserve
+from saltvirt.ha import decide, lead, quorum, reserve, wished
 from saltvirt.ha.facts import ArrivedBeat, Beat, Call
 from saltvirt.ha.registry import Registry, Wished
 from saltvirt.ha.view import (
@@ -302,7 +302,8 @@ class Engine:
         """What is acted by: what the masters have agreed on, as the registry has it that a leader
         has read. Others go by their own file, which learns it."""
         agreed = self.registry.wished
-        told = [one.beat.wished for one in self.inbox.beats().values() if one.beat.wished.text]
+        members = self.registry.members or tuple(self.config.members)
+        told = [wished.agreed([one.beat for one in self.inbox.beats().values()], members)]
         if self.state.leading_s is not None and lead.is_settled(self.state):
             told.append(agreed)
         news = max(told, key=lambda one: one.stamp, default=Wished())

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.ha import agent, agent_view, facts
+from saltvirt.ha import agent, agent_view, facts, wished
 from saltvirt.ha.agent_view import REBOOT, SHUTDOWN, STOP
 from saltvirt.ha.facts import GuestThere, Heard, Pledge, Promise
 from saltvirt.ha.policy import CONDITIONAL, FAILOVER, FREEZE, MIGRATE
@@ -545,7 +545,7 @@ def test_what_persons_want_is_told_in_full_when_a_master_asks_this_host(asked, t
              for place, host in enumerate(asked, 1)}  # fmt: skip
     registry = made.registry(wished=Wished(1, 4, "all"))
     beat = step(made.agent({"registry": registry}), made.agent_sees(calls=calls)).beat
-    assert beat.wished == Wished(1, 4, text)
+    assert beat.wished == Wished(1, 4, text, wished.digest("all"))
 
 
 def test_a_beat_says_what_the_agent_keeps_and_sees():

@@ -76,7 +76,37 @@ def asked(own, leading_s=None, **told):
     ],
 )  # fmt: skip
 def test_a_host_is_asked_that_acts_by_what_was_agreed_on_later(own, host):
-    assert asked(own, h1=(Wished(1, 9), 999), h2=(KNOWN, 900)) == host
+    assert asked(own, h1=(Wished(1, 9), 999), h2=(KNOWN, 900), h3=(KNOWN, 800)) == host
+
+
+FORGED = Wished(2**60, 1, "no guests", wished.digest("no guests"))
+TRUE = replace(KNOWN, digest=wished.digest("known"))
+ONLY_DIGEST = replace(TRUE, text="")
+
+
+def told(**beats):
+    return wished.agreed([made.beat(host, wished=one).beat for host, one in beats.items()],
+                         made.HOSTS)  # fmt: skip
+
+
+@pytest.mark.parametrize("lie", [FORGED, replace(FORGED, term=2, version=4), Wished()])
+def test_a_host_that_lies_forges_no_wish_of_a_person(lie):
+    """With several masters the word of one host was taken for what persons want: that no guest is
+    kept, or that a host is off."""
+    assert told(h1=TRUE, h2=ONLY_DIGEST, h3=lie) == KNOWN
+    assert told(h1=ONLY_DIGEST, h2=ONLY_DIGEST, h3=lie) == Wished()
+    assert told(h3=lie) == told(h1=Wished(), h2=Wished(), h3=lie) == Wished()
+    assert asked(Wished(), h1=(ONLY_DIGEST, 9), h2=(ONLY_DIGEST, 8), h3=(lie, 10)) == "h1"
+
+
+def test_of_two_words_the_one_is_taken_that_a_majority_has_or_has_had():
+    later = Wished(2, 5, "later", wished.digest("later"))
+    assert told(h1=later, h2=TRUE) == KNOWN
+    assert told(h1=later, h2=later, h3=TRUE) == Wished(2, 5, "later")
+
+
+def test_what_hosts_of_a_version_before_tell_has_no_digest():
+    assert told(h1=KNOWN, h2=replace(KNOWN, text="")) == KNOWN
 
 
 def test_of_two_hosts_that_know_it_the_one_that_was_heard_last_is_asked():
@@ -84,7 +114,7 @@ def test_of_two_hosts_that_know_it_the_one_that_was_heard_last_is_asked():
 
 
 def test_nobody_is_asked_by_who_leads_or_hears_nobody():
-    assert asked(Wished(), leading_s=0, h1=(KNOWN, 999)) == ""
+    assert asked(Wished(), leading_s=0, h1=(KNOWN, 999), h2=(KNOWN, 999)) == ""
     assert asked(Wished()) == ""
 
 
