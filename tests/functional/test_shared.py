@@ -10,9 +10,11 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.fleet.answer import Answer, down
 from saltvirt.host.domain import purge
+from saltvirt.host.provision import disks
 from saltvirt.host.storage import copies_elsewhere, identity, mounts, shared, usage, volume_state
 from saltvirt.operations import proof
 from saltvirt.operations import purge as purging
+from saltvirt.spec.disk import DiskSpec
 from tests.functional.test_usage import create, disk, place  # noqa: F401
 
 ROOT = "1 0 254:0 / / rw - ext4 /dev/vda rw"
@@ -370,3 +372,17 @@ def test_which_disks_a_copy_elsewhere_could_write_to(nas):
     }  # fmt: skip
     dom.undefine()
     assert copies_elsewhere.shared_disks(nas.guest(disk(own, "raw"))) == {}
+
+
+@pytest.mark.parametrize(("line", "cache"), [
+    ("2 1 0:40 / {} rw - nfs4 nfs1:/guests rw", "none"),
+    ("2 1 0:40 / {} rw - fuse.glusterfs gluster1:data rw", "none"),
+    ("2 1 0:41 / {} rw - xfs /dev/vdb rw", None),
+], ids=["NFS", "GlusterFS", "XFS"])  # fmt: skip
+def test_a_new_disk_that_other_hosts_reach_bypasses_the_hosts_cache(
+    conn, monkeypatch, tmp_path, line, cache
+):
+    """Its guest could not move to one of them while it runs otherwise."""
+    table(monkeypatch, ROOT, line.format(os.path.realpath(tmp_path)))
+    spec = DiskSpec.parse({"name": "system", "size": 8}, "disks")
+    assert disks.plan_one(conn, spec, "g1", str(tmp_path), "kvm").source.cache == cache

@@ -117,6 +117,8 @@ def build(spec: DiskSpec, domain: Domain, context: Context, taken: set[str | Non
     disk.bus = kind
     taken.add(disk.target)
     put(disk, spec, *_PLAIN, iothread="iothread_id", boot_order="boot_order")
+    if spec.cache is None and source and spec.device == "disk":
+        disk.cache = source.cache
     if spec.device == "cdrom":
         disk.read_only = True
     _check(spec, disk, domain)

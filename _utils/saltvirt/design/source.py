@@ -27,7 +27,8 @@ class Source:
     format: the image's format (qcow2, raw). made: we made it, so it may go with the guest.
     ``path`` may be given beside a pool's volume, to find a disk that names it so. direct: the
     definition names a pool's volume by its path or server, where libvirt does not take the pool.
-    hosts: of saltvirt.spec.disk.HostSpec. auth: saltvirt.spec.disk.AuthSpec.
+    hosts: of saltvirt.spec.disk.HostSpec. auth: saltvirt.spec.disk.AuthSpec. cache: the cache mode
+    of a new disk there, if its DiskSpec has none.
     """
 
     path: str | None = None
@@ -46,6 +47,7 @@ class Source:
     format: str | None = None
     made: bool = False
     direct: bool = False
+    cache: str | None = None
 
     @classmethod
     def of_spec(cls, disk: DiskSpec) -> Source | None:

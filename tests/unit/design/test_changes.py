@@ -118,6 +118,20 @@ def test_a_disk_is_attached_and_detached():
     assert (change.path, change.action) == ("disks:vdb", "detach")
 
 
+def test_a_new_disk_has_the_cache_mode_of_its_storage():
+    """If its definition has none; a disk that the guest has stays as it is."""
+    on_shared = {"data": Source(path="/srv/nfs/web1_data.qcow2", format="qcow2", cache="none")}
+    given_modes = ({}, "'none'"), ({"cache": "writeback"}, "'writeback'"), ({"cache": None}, "")
+    for words, cache in given_modes:
+        disks = [{"name": "system"}, {"name": "data", "size": 100, **words}]
+        (change,) = update(existing(), on_shared, disks=disks)
+        assert (f"cache={cache}" if cache else "<driver") in change.xml.replace('"', "'")
+        assert cache or "cache" not in change.xml
+    old = existing()
+    known = {"system": Source(path=MADE.path, format="qcow2", cache="none")}
+    assert update(old, known, disks=[{"name": "system"}]) == []
+
+
 def test_a_block_device_goes_only_with_an_empty_list():
     block = {"name": "lv", "source_file": "/dev/vg0/lv"}
     actual = existing(disks=[block])

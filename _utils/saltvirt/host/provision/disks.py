@@ -11,15 +11,18 @@ import os
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, cast
+from xml.etree import ElementTree
 
 from saltvirt import confidential, errors
 from saltvirt.design.source import Source
+from saltvirt.host import connection
 from saltvirt.host.domain import lookup
 from saltvirt.host.provision import existing_disk, pool_disk, undo_disks
 from saltvirt.host.storage import (
     bounded,
     deletion,
     files,
+    filesystems,
     identity,
     mounted,
     usage,
@@ -84,7 +87,8 @@ class Work:
     and never deleted. format: raw, qcow2, … or None where QEMU has no say. path: where the
     disk is (None for one in a pool that is not made yet, or on a server). image: a
     CachedImage, once it was fetched. write: what fills it instead, called with the path.
-    direct: the Source that names a pool's volume for guests that cannot name the pool.
+    direct: the Source that names a pool's volume for guests that cannot name the pool. shared:
+    whether its folder is on a file system that other hosts reach, too.
     """
 
     spec: DiskSpec
@@ -96,6 +100,7 @@ class Work:
     image: Image | None = None
     write: Callable[[str], object] | None = None
     direct: Source | None = None
+    shared: bool = False
 
     @property
     def source(self) -> Source | None:
@@ -108,7 +113,8 @@ class Work:
             found = Source(path=self.path, block=existing_disk.is_block(self.path))
         else:
             return None
-        return replace(found, format=self.format, made=self.make)
+        cache = "none" if self.shared else None
+        return replace(found, format=self.format, made=self.make, cache=cache)
 
     @property
     def file(self) -> str:
@@ -210,7 +216,20 @@ def plan_one(
     base = spec.backing_store_path or ""
     if found.make and base.startswith("/"):
         volume_content.sound_base(conn, base, spec.backing_store_format)
+    found.shared = _on_shared_storage(conn, found)
     return found
+
+
+def _on_shared_storage(conn: libvirt.virConnect, work: Work) -> bool:
+    """Whether a disk is below a file system that other hosts reach. Only without the host's cache
+    can its guest move to one of them while it runs."""
+    folder = os.path.dirname(work.path or "")
+    if work.pool and not work.path:
+        pool = conn.storagePoolLookupByName(work.pool)
+        folder = ElementTree.fromstring(pool.XMLDesc(0)).findtext("target/path") or ""
+    if not folder.startswith("/") or not connection.is_local(conn):
+        return False
+    return filesystems.of(filesystems.read(), folder).shared is not None
 
 
 def plan(
