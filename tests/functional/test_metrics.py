@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import gzip
+import http.client
 import json
 import os
 import re
@@ -258,6 +259,21 @@ def test_an_address_that_is_taken_is_one_line():
         server.Exporter("127.0.0.1", 0, list, ("/none", "/none"))
 
 
+@pytest.mark.parametrize("headers", [{}, {"Accept-Encoding": "gzip"}])
+def test_an_answer_that_fails_midway_is_not_taken_for_whole(headers):
+    def read():
+        yield family.one("first", "The first.", {}, 1)
+        raise RuntimeError("the second cannot be read")
+
+    with server.Exporter("127.0.0.1", 0, read) as one:
+        threading.Thread(target=one.serve_forever, args=(0.02,), daemon=True).start()
+        asked = http.client.HTTPConnection(*one.server_address[:2], timeout=30)
+        asked.request("GET", "/metrics", headers=headers)
+        with pytest.raises(ConnectionResetError):
+            asked.getresponse().read()
+        one.shutdown()
+
+
 def test_who_goes_away_is_no_error_and_a_fault_of_its_own_is(caplog):
     caplog.set_level("DEBUG")
     answers = [many(), broken(), iter(NUMBERS)]
@@ -269,8 +285,8 @@ def test_who_goes_away_is_no_error_and_a_fault_of_its_own_is(caplog):
             gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         until(lambda: "Error" in caplog.text, "the line")
         assert levels(caplog) == {"DEBUG"}
-        found = get(one, Accept="application/openmetrics-text").read()
-        assert b"# EOF" not in found, "who reads it is not told that it is whole"
+        with pytest.raises(ConnectionResetError):
+            get(one, Accept="application/openmetrics-text").read()
         until(lambda: "ValueError: broken" in caplog.text, "the line")
         assert levels(caplog) == {"DEBUG", "ERROR"}
         assert b"saltvirt_n" in get(one).read()

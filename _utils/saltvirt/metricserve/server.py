@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import logging
 import os
 import socket
 import ssl
+import struct
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -116,7 +118,19 @@ class _Handler(BaseHTTPRequestHandler):
         if packed:
             self.send_header("Content-Encoding", "gzip")
         self.end_headers()
-        self._send(pieces, packed)
+        try:
+            self._send(pieces, packed)
+        except Exception:
+            self._break_off()
+            raise
+
+    def _break_off(self) -> None:
+        """Reset the connection. The older text has no mark at its end: of a connection that is
+        closed in order Prometheus would take half an answer for a whole one."""
+        with contextlib.suppress(OSError):
+            at_once = struct.pack("ii", 1, 0)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+        self.connection.close()
 
     def _send(self, pieces: Iterator[bytes], packed: bool) -> None:
         if not packed:
