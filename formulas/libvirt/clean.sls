@@ -2,7 +2,7 @@
     pools, and the settings in /etc/libvirt stay: a later state.apply libvirt finds them again. #}
 {%- from "libvirt/map.jinja" import libvirt, daemons with context %}
 {%- set virsh = "virsh -q -c qemu:///system" %}
-{%- set pki = "/etc/pki/" %}
+{%- set pki = libvirt.get("keys", {}).get("basepath", "/etc/pki") ~ "/" %}
 
 libvirt_clean_idle:
   virt.no_guests:
@@ -29,16 +29,36 @@ libvirt_clean_packages:
     - require:
       - service: libvirt_clean_services
 
+{#- CA is a folder of other software's, too: what is there is removed only if it is of the CA that signed our
+    certificate. A certificate among the system's own CAs must not decide it. #}
+{%- set ca, crl = ((pki ~ "CA/cacert.pem") | quote), ((pki ~ "CA/cacrl.pem") | quote) %}
+{%- set signed = "SSL_CERT_DIR=/nonexistent SSL_CERT_FILE=/nonexistent openssl verify -no_check_time -partial_chain -CAfile "
+  ~ ca ~ " " ~ ((pki ~ "libvirt/clientcert.pem") | quote) %}
+
+libvirt_clean_crl:
+  file.absent:
+    - name: {{ (pki ~ "CA/cacrl.pem") | yaml_dquote }}
+    - onlyif: {{ (signed ~ " && openssl crl -noout -CAfile " ~ ca ~ " -in " ~ crl ~ " 2>&1 | grep -qx 'verify OK'") | yaml_dquote }}
+    - require:
+      - service: libvirt_clean_services
+
+libvirt_clean_ca:
+  file.absent:
+    - name: {{ (pki ~ "CA/cacert.pem") | yaml_dquote }}
+    - onlyif: {{ signed | yaml_dquote }}
+    - require:
+      - file: libvirt_clean_crl
+
 libvirt_clean_keys:
   file.absent:
     - names:
-{%- for name in ("CA/cacert.pem", "CA/cacrl.pem", "libvirt/servercert.pem", "libvirt/private/serverkey.pem",
+{%- for name in ("libvirt/servercert.pem", "libvirt/private/serverkey.pem",
   "libvirt/clientcert.pem", "libvirt/private/clientkey.pem", "qemu/ca-cert.pem", "qemu/ca-crl.pem",
   "qemu/server-cert.pem", "qemu/server-key.pem", "qemu/client-cert.pem", "qemu/client-key.pem") %}
-      - {{ pki ~ name }}
+      - {{ (pki ~ name) | yaml_dquote }}
 {%- endfor %}
     - require:
-      - service: libvirt_clean_services
+      - file: libvirt_clean_ca
 
 libvirt_clean_firewall:
   virt.firewall_absent:

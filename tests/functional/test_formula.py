@@ -6,6 +6,7 @@ The grains were recorded by Salt's own code from each distribution's os-release 
 import hashlib
 import json
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,11 @@ from tests.functional.hostile import only
 
 pytest.importorskip("salt")
 from salt.loader.lazy import LazyLoader
+
+from saltvirt.pki.authority import crl
+from saltvirt.pki.authority.store import Store
+from saltvirt.pki.host import converge
+from tests.functional.test_pki_faults import give, host
 
 GRAINS = Path(golden.__file__).parent / "formula/grains"
 ONEDIR = "/opt/saltstack/salt/bin/python3.10"
@@ -243,6 +249,39 @@ def test_clean_takes_away_what_apply_installs_but_what_others_may_need(render):
         removed = next(chunk["pkgs"] for chunk in chunks if "pkg.removed" in chunk)
         installed = packages(render(distribution, "libvirt.package"))
         assert set(installed) - set(removed) == set(SHARED) & set(installed)
+
+
+def test_clean_removes_what_keys_placed_and_leaves_the_ca_of_others(render, tmp_path):
+    place = tmp_path / "it's here"
+    steps = render("debian-12", "libvirt.clean", {"keys": {"basepath": str(place)}})
+    steps = [one for one in steps if "file.absent" in one]
+    assert all(one["file.absent"].startswith(f"{place}/") for one in steps)
+
+    def placed():
+        converge.converge(host(tmp_path / "ours", place))
+        return {path for path in place.rglob("*") if path.is_file()}
+
+    def cleaned():
+        for one in steps:
+            check = one.get("onlyif", "true")
+            if not subprocess.run(["sh", "-c", check], check=False).returncode:
+                Path(one["file.absent"]).unlink(missing_ok=True)
+        return {path for path in place.rglob("*") if path.is_file()}
+
+    for folder in ("ours", "others"):
+        give(tmp_path / folder, "hv2")
+        crl.revoke(Store(tmp_path / folder), "hv2")
+    ca = {place / "CA/cacert.pem", place / "CA/cacrl.pem"}
+    assert ca < placed()
+    assert cleaned() == set()
+    placed()
+    other = give(tmp_path / "others")
+    (place / "CA/cacrl.pem").write_text(other["libvirt.cacrl.pem"])
+    assert cleaned() == {place / "CA/cacrl.pem"}
+    placed()
+    for path in ca:
+        path.write_text(other[f"libvirt.{path.name}"])
+    assert ca <= cleaned()  # beside the list that was set aside
 
 
 def test_more_bridges_are_made_after_the_first_and_taken_away_before_it(render):
