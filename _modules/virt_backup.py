@@ -495,8 +495,11 @@ def backup_restore(
         if over:
             return overs.Over(*parts, bool(stop), only).run().to_answer()
         made = restore.Restore(*parts, bool(itself)).run()
-    if made.pub_key and __opts__.get("file_client") != "local":
-        client.hand_in(__salt__, made.name, made.pub_key)
+    if not made.pub_key or __opts__.get("file_client") == "local":
+        return made.to_answer()
+    if not client.hand_in(__salt__, made.name, made.pub_key):
+        said = client.unaccepted(made.name, __opts__["id"])
+        made = dataclasses.replace(made, warnings=(*made.warnings, said))
     return made.to_answer()
 
 

@@ -76,17 +76,8 @@ def _handed_in(name, deploy, made):
     permission for the name. The answer says so if the master did not accept it."""
     handed = made.pub_key and deploy.approve_key and __opts__.get("file_client") != "local"
     if handed and not client.hand_in(__salt__, name, made.pub_key):
-        made = replace(made, warnings=(*made.warnings, _unaccepted(name)))
+        made = replace(made, warnings=(*made.warnings, client.unaccepted(name, __opts__["id"])))
     return made.to_answer()
-
-
-def _unaccepted(name):
-    host = __opts__["id"]
-    return (
-        f"the master has not accepted the key of {name}: salt-key -l all shows whether it waits "
-        "there, or whether another minion has the name and the key will be denied; salt-run "
-        f"virt.authorize {name} {host}, before the guest is created, has it accepted"
-    )
 
 
 def _tools(name, deploy, admission_config, verb="init"):

@@ -1,6 +1,7 @@
 """What a hypervisor's modules for backups, agents and high availability refuse, and say where there
 is nothing: as Salt's loader has them, on libvirt's test driver."""
 
+import contextlib
 import json
 import os
 import re
@@ -12,12 +13,14 @@ pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
+from saltvirt.answers.made import Made
 from saltvirt.backuphost import show
 from saltvirt.backups.answers import ShownBackup
 from saltvirt.backups.stands import Stand
-from saltvirt.backupserve import request
+from saltvirt.backupserve import request, restore
 from saltvirt.hafence import agents
 from saltvirt.host.domain import aside, stands
+from saltvirt.minion import client
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
 from tests.functional.agent import real  # noqa: F401 - a fixture
@@ -256,6 +259,26 @@ def test_a_disk_that_is_no_text_uses_up_no_key(virt, tmp_path, monkeypatch):
         with pytest.raises(errors.InvalidInput, match="disk"):
             virt[f"virt.{verb}"]("web1", shown, disk=["vda"], reader=reader)
     assert own_pair.take(readers, reader, "reader").authority == reader
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_a_restore_says_that_the_master_did_not_accept_the_key(virt, monkeypatch, accepted):
+    known, handed = virt["virt.backup_restore"].__globals__, []
+
+    def hand_in(_functions, name, key):
+        handed.append((name, key))
+        return accepted
+
+    made = Made(name="web1", pub_key="KEY", disks=(), warnings=("one",))
+    monkeypatch.setattr(client, "hand_in", hand_in)
+    monkeypatch.setattr(restore.Restore, "run", lambda _self: made)
+    monkeypatch.setitem(known, "_backup_reading", lambda *_: contextlib.nullcontext(("", "")))
+    told = ShownBackup(IDENT, "web1", "hv1", 1, "<domain/>", (), "PEM").to_answer()
+    found = virt["virt.backup_restore"]("web1", told)
+    assert handed == [("web1", "KEY")]
+    first, *more = found["warnings"]
+    assert first == "one" and len(more) == (not accepted)
+    assert all(one.startswith("the master has not accepted the key of web1: ") for one in more)
 
 
 def test_since_when_somebody_stands_on_what_is_shown_is_written_down(virt, tmp_path, monkeypatch):

@@ -67,3 +67,13 @@ def hand_in(functions: Functions, name: str, pub_key: str) -> bool:
         if left:
             time.sleep(_PAUSE_S)
     return False
+
+
+def unaccepted(name: str, host: str) -> str:
+    """What the operator is told of a key that was handed in and not accepted. host: this
+    hypervisor's minion id."""
+    return (
+        f"the master has not accepted the key of {name}: salt-key -l all shows whether it waits "
+        "there, or whether another minion has the name and the key will be denied; salt-run "
+        f"virt.authorize {name} {host}, before the guest is created, has it accepted"
+    )
