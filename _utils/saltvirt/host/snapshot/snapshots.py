@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from saltvirt import errors
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translate
-from saltvirt.host.domain import creation, metadata, snapshot_state
+from saltvirt.host.domain import creation, guest_clock, metadata, snapshot_state
 from saltvirt.host.domain.lookup import lookup
 from saltvirt.host.snapshot import checkpoints, layers, needs, read
 from saltvirt.host.storage import files, mounted
@@ -342,6 +342,8 @@ def revert(
     snapshot_state.restore(conn, domain, target)
     _drop(conn, domain, [tree[one] for one in left], unused)
     snapshot_state.forget(domain.UUIDString(), [tree[one] for one in plan.deleted])
+    late = guest_clock.set_now(domain) if target.memory != "no" else None
+    notes += [late] if late else []
     return Reverted(plan.name, plan.deleted, tuple(notes))
 
 
@@ -352,7 +354,8 @@ def plan_revert(
     domain, tree, plan = _wanted(conn, guest, name, cleanup)
     target = tree[plan.name]
     checkpoints.refuse_foreign(domain)
-    notes = tuple(_revert_notes(conn, domain, tree, target))
+    late = guest_clock.foreseen(domain) if target.memory != "no" else None
+    notes = (*_revert_notes(conn, domain, tree, target), *([late] if late else []))
     stake = _put_back(conn, domain, _by_name(domain), tree, plan)
     return Reverted(plan.name, plan.deleted, notes), stake
 
