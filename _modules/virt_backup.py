@@ -168,6 +168,7 @@ def backup_begin(name, ident, disks, reader, **kwargs):
         scratch=shown.scratch,
         host=shown.host,
         door=_backup_door(shown, reader),
+        scratch_mib=shown.scratch_mib,
     )
     with _connect(kwargs) as conn:
         return api.begin(next(iter(saltvirt.__path__)), conn, asked).to_answer()

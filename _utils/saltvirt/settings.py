@@ -36,7 +36,7 @@ TIMEOUT_S = 20
 KEYS = (
     "attempts", "backup:address", "backup:at_once_per_host", "backup:at_once_per_target",
     "backup:bandwidth", "backup:chain", "backup:port", "backup:retention",
-    "backup:target", "backup:targets",
+    "backup:scratch_mib", "backup:target", "backup:targets",
     "connection:auth:password", "connection:auth:username", "connection:timeout",
     "connection:uri", "disk", "exclude",
     "ha:beat_s", "ha:clock_drift", "ha:feed_lease_s", "ha:fence_retry_s", "ha:fence_window_s",

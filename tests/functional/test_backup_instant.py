@@ -434,12 +434,15 @@ def test_in_the_place_of_a_guest_and_back(host, target):
     assert host.files() == [] and stands.of("web1") is None
 
 
-def test_what_fails_leaves_nothing(host, target):
-    target.make(["vda"])
-    shown = target.show(definition(host, ["vda"]), ["vda"])
-    target.die()
-    with pytest.raises(errors.OperationFailed, match="cannot be shown"):
-        host.restore(shown)
+def test_what_fails_leaves_nothing(host):
+    authority = own_pair.made(HERE, certs.SERVER).authority
+    disks = (ShownDisk("vda", SIZE),)
+    with socket.socket() as nobody:  # the port is taken, and nobody listens on it
+        nobody.bind((HERE, 0))
+        port = nobody.getsockname()[1]
+        shown = ShownBackup(IDENT, "web1", HERE, port, definition(host, ["vda"]), disks, authority)
+        with pytest.raises(errors.OperationFailed, match="cannot be shown"):
+            host.restore(shown)
     with host.conn() as conn:
         assert conn.listAllDomains() == []
     assert host.files() == [] and stands.of("web1") is None

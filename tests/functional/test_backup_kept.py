@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -25,7 +26,7 @@ import libvirt_qemu
 from saltvirt import doors, errors
 from saltvirt.backups import chains, record
 from saltvirt.backups.answers import PlannedDisk, Serving
-from saltvirt.backupserve import api, keeper, running
+from saltvirt.backupserve import api, keeper, request, running
 from saltvirt.backupserve.request import EndRequest, Journal, ServeRequest
 from saltvirt.host.domain import guest_lock
 from saltvirt.images import bitmaps
@@ -352,6 +353,17 @@ def test_how_fast_it_fills_says_how_much_room_is_needed(tmp_path, monkeypatch):
     fallocated(tmp_path / "not yet/web1/vdb.qcow2", 100 * MIB)
     with pytest.raises(errors.OperationFailed, match=r"has less than 1\.03 GiB free"):
         scratch.check()
+
+
+def test_what_one_guest_may_overwrite_has_a_limit_of_its_own(asked, runs, folder):
+    with serving(replace(asked, scratch_mib=1)) as served:
+        assert served.keeper.why_over() is None
+        fallocated(Path(folder) / "images/_backup/other/vda.qcow2", 2 * MIB)
+        assert served.keeper.why_over() is None
+        fallocated(Path(folder) / "images/_backup/web1/more", 2 * MIB)
+        assert served.ends()
+    why = json.loads(Path(request.ended_of("web1")).read_text())["why"]
+    assert "takes more than 1 MiB in " in why and "virt:backup:scratch_mib" in why
 
 
 def test_a_disk_that_is_allocated_beside_it_ends_no_backup(tmp_path, monkeypatch):

@@ -1,13 +1,15 @@
 """What the machine of a target makes of the program that reads, and of what lies there."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from saltvirt import errors
-from saltvirt.backuphost import pull, receive
-from tests.functional.backed_up import UUID, Guest
+from saltvirt.backuphost import keyfile, pull, receive
+from saltvirt.backups.stock import Backup, Stock
+from tests.functional.backed_up import UUID, Guest, disk, told
 
 JOB = pull.Pull("/", "hv1", 1, "", ())
 
@@ -62,3 +64,36 @@ def test_a_backup_whose_record_cannot_be_read_is_listed_with_why(tmp_path):
     assert "record.json" in second.wrong and "\n" not in second.wrong
     again = [one.ident for one in receive.listing(guest.target, UUID)]
     assert again == [first.ident, second.ident]
+
+
+@pytest.mark.parametrize(("told", "when"), [
+    ("2026-11-26T13:00:00Z", "2026-11-26T13:00:00Z"),
+    ("2026-11-26T12:50:00Z", "2026-11-26T12:50:00Z"),
+    ("2026-11-26T12:49:59Z", "2026-11-26T13:00:00Z"),
+    ("2026-11-26T13:00:01Z", "2026-11-26T13:00:00Z"),
+    ("no time", "2026-11-26T13:00:00Z"), (None, "2026-11-26T13:00:00Z"),
+])  # fmt: skip
+def test_the_moment_is_that_of_the_disks_if_its_clock_is_near_ours(told, when):
+    assert receive._moment(told, "2026-11-26T13:00:00Z") == when
+
+
+def test_a_good_backup_whose_key_is_lost_is_listed_with_that(tmp_path, monkeypatch):
+    """Else it is called good until somebody needs it."""
+    folder = tmp_path / "keys"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setattr(keyfile, "FOLDER", str(folder))
+    path = folder / "vault.key"
+    path.write_text("k" * 44)
+    path.chmod(0o600)
+    name = "000001-20261126T130000Z-00000000"
+    sealed = replace(disk(name), key=keyfile.named("vault").told, stored_bytes=7)
+    of = told([sealed], ident=name, uuid=UUID)
+    stock = Stock([Backup(name, of, lengths={"vda.qcow2": 7, "vda.pieces": 1, "domain.xml": 1})])
+    assert receive._listed(stock.backups[name], UUID, stock, 0).wrong is None
+    path.unlink()
+    lost = receive._listed(stock.backups[name], UUID, stock, 0).wrong
+    assert f"the key {path} cannot be read" in lost
+    path.write_text("o" * 44)
+    path.chmod(0o600)
+    other = receive._listed(stock.backups[name], UUID, stock, 0).wrong
+    assert "is another key than that by which the backup was encrypted" in other

@@ -26,6 +26,7 @@ OTHER = UUID.replace("b7", "c8")
 MAC = "52:54:00:11:22:33"
 WEB1 = f"""<domain type='test'><name>web1</name><uuid>{UUID}</uuid><genid>{OTHER}</genid>
 <metadata><s:guest xmlns:s='{NAMESPACE}' version='1'><s:entry key='groups'>a</s:entry>
+<s:entry key='backup'>yes</s:entry>
 <s:disk target='vda' path='/srv/old.qcow2'/></s:guest></metadata>
 <memory>1024</memory><os><type>hvm</type></os><devices>
 <disk type='file' device='disk'><driver name='qemu' type='raw'/><source file='/srv/old.raw'/>
@@ -72,8 +73,9 @@ def test_what_a_guest_from_a_backup_is(conn, tools, itself):
     assert [(own.target, own.path) for own in built.record.disks] == [("vda", path)]
     for own in (UUID, OTHER, MAC, "vnet7", "5907"):
         assert (own in text) is itself, own
-    if itself:
-        assert [entry.key for entry in built.record.entries] == ["groups"]
+    # another guest is backed up only if that is said of it, too
+    kept = {entry.key for entry in built.record.entries}
+    assert kept == ({"groups", "backup"} if itself else {"groups"})
     assert "/srv/old.raw" in WEB1 and one.model.name == "web1", "the backup's own stays as it is"
 
 

@@ -155,6 +155,18 @@ def test_its_file_systems_are_frozen_for_the_moment_alone(dom, qemu):
     assert [one.contexts for one in served] == [("qemu:dirty-bitmap:changed",), ()]
 
 
+def test_the_moment_of_the_disks_is_when_the_backup_has_begun(dom, qemu, monkeypatch):
+    """Not when all of it has been read, hours later; and before the guest writes on."""
+
+    def written_at(_seconds):
+        qemu.did.append("moment")
+        return "2026-11-26T16:00:01Z"
+
+    monkeypatch.setattr(running.record, "written_at", written_at)
+    assert begun(dom, qemu)[3] == "2026-11-26T16:00:01Z"
+    assert qemu.did == ["noted", "freeze", "begin", "moment", "thaw", "over"]
+
+
 def test_one_that_thawed_by_itself_before_it_was_told_to_is_as_after_a_crash(dom, qemu):
     """Windows lets go after ten seconds, whatever libvirt still does."""
     qemu.thaws = [0]
@@ -313,16 +325,13 @@ def test_what_was_left_in_its_folder_is_gone(tmp_path):
         (path / "vda.qcow2").write_text("old")
 
 
-def test_what_of_the_firmware_and_the_tpm_is_in_no_backup_is_named():
+def test_a_disk_that_the_running_guest_lacks_is_named():
     xml = (
-        "<domain><os><loader type='pflash'>/x</loader><nvram>/n</nvram></os><devices>"
-        "<tpm><backend type='emulator'/></tpm><disk type='file' device='disk'>"
+        "<domain><devices><disk type='file' device='disk'>"
         "<source file='/y'/><target dev='vdb'/></disk></devices></domain>"
     )
     live = "<domain><devices/></domain>"
     dom = SimpleNamespace(XMLDesc=lambda flags: xml if flags else live)
     assert definition.beside(dom) == {
-        "firmware variables": definition.VARIABLES,
-        "TPM": definition.TPM,
         "vdb": "the running guest does not have it before its next start",
     }

@@ -194,7 +194,7 @@ def _found(target: Target, wanted: Wanted) -> tuple[str, str, Stock]:
     [(uuid, stock)] = stocks.items()
     found = ident.find(stock.backups, wanted.backup)
     told = stock.backups[found].record
-    if told is None or len(stock.broken(found)) == len(told.disks):
+    if told is None or {*stock.broken(found)} >= {one.target for one in told.disks}:
         raise errors.BadAnswer(f"the backup {found} is not good: {stock.wrong(found)}")
     return uuid, found, stock
 

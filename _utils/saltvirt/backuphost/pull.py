@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from saltvirt import errors, places
@@ -60,7 +60,8 @@ class PulledDisk(Fact):
     """A disk to be read. target: libvirt's name of it. export: its name at the server. contexts: of
     bitmaps; none: all of it is read. backing, backing_format: what its file is an overlay on, from
     its own folder. layers: so many files it is with all that it stands on. stored_bytes: the length
-    of the last whole one of it at the target; None: there is none."""
+    of the last whole one of it at the target; None: there is none. port: where it is served; None:
+    where all are."""
 
     target: str
     export: str
@@ -70,6 +71,7 @@ class PulledDisk(Fact):
     backing_format: str | None = None
     layers: int = 1
     stored_bytes: int | None = None
+    port: int | None = None
 
 
 @dataclass(frozen=True)
@@ -214,7 +216,8 @@ def _room(folder: str, wanted: int, done: int = 0) -> None:
 
 @contextlib.contextmanager
 def _connected(server: Server, disk: PulledDisk) -> Iterator[Any]:
-    source = exports.opened(server, disk.export, disk.contexts)
+    there = server if disk.port is None else replace(server, port=disk.port)
+    source = exports.opened(there, disk.export, disk.contexts)
     try:
         yield source
     finally:

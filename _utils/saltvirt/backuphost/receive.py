@@ -18,7 +18,7 @@ from saltvirt import errors, places, program
 from saltvirt.backuphost import keyfile, pull
 from saltvirt.backuphost.keyfile import Key
 from saltvirt.backuphost.target import NewBackup, Target
-from saltvirt.backups import chains, ident, record
+from saltvirt.backups import archive, chains, ident, record
 from saltvirt.backups.answers import (
     BackupMade,
     BackupPlan,
@@ -120,23 +120,28 @@ def receive(
             ident=backup.ident, guest=backup.guest, uuid=serving.uuid, when=when, by=backup.by,
             host=backup.host, finished=now(), skipped=serving.skipped,
             consistency=serving.consistency, qemu_img=_version(), definition_sha256="",
-            disks=tuple(
-                BackupDisk(
-                    target=one.target, size_bytes=one.size_bytes, source=one.source,
-                    pieces_sha256=written[one.target].pieces_sha256, parent=one.parent,
-                    reason=one.reason, checkpoint=one.checkpoint,
-                    key=key.told if key else None,
-                )
-                for one in serving.disks
-            ),
+            disks=tuple(_disk(one, written[one.target], key) for one in serving.disks),
+            state=_disk(serving.state, written[record.STATE], key) if serving.state else None,
         )  # fmt: skip
         made = new.finish(told, serving.definition)
     return BackupMade(
         made.ident,
-        sum(one.stored_bytes for one in made.disks),
+        sum(one.stored_bytes for one in made.parts),
         sum(one.moved_bytes for one in written.values()),
         tuple(sorted({one.checkpoint for one in made.disks if one.checkpoint})),
     )
+
+
+def _disk(one: ServedDisk, written: pull.Written, key: Key | None) -> BackupDisk:
+    return BackupDisk(
+        target=one.target, size_bytes=one.size_bytes, source=one.source,
+        pieces_sha256=written.pieces_sha256, parent=one.parent, reason=one.reason,
+        checkpoint=one.checkpoint, key=key.told if key else None,
+    )  # fmt: skip
+
+
+def _parts(serving: Serving) -> tuple[ServedDisk, ...]:
+    return (*serving.disks, serving.state) if serving.state else serving.disks
 
 
 def _moment(told: str | None, begun: str) -> str:
@@ -152,16 +157,18 @@ def _moment(told: str | None, begun: str) -> str:
 def _refuse_odd(backup: Told, serving: Serving) -> None:
     """What a hypervisor says of disks names files here: so nothing is begun, not even a file, by
     what no record may have. Raises BadAnswer."""
-    nothing = "0" * 64
-    disks = tuple(
-        BackupDisk(one.target, one.size_bytes, one.source, nothing, one.parent, one.reason,
-                   one.checkpoint)
-        for one in serving.disks
-    )  # fmt: skip
+    nothing = pull.Written("", "0" * 64, 0, 0)
+    disks = tuple(_disk(one, nothing, None) for one in serving.disks)
+    state = _disk(serving.state, nothing, None) if serving.state else None
     about = (backup.ident, backup.guest, serving.uuid, now(), backup.by, backup.host)
-    told = Record(*about, serving.consistency, "0", nothing, disks, skipped=serving.skipped)
+    told = Record(
+        *about, serving.consistency, "0", nothing.pieces_sha256, disks, skipped=serving.skipped,
+        state=state,
+    )  # fmt: skip
     record.check(told, f"what {backup.host} shows")
-    for one in serving.disks:
+    if serving.state and serving.state.size_bytes > archive.MOST_ARCHIVE_BYTES:
+        raise errors.BadAnswer(f"what {backup.host} shows: no guest has so much state")
+    for one in _parts(serving):
         for text in (serving.host, one.export, *one.contexts):
             if not _SHOWN.fullmatch(text):
                 raise errors.BadAnswer(f"what {backup.host} shows: {shown(text)} is no name there")
@@ -181,6 +188,8 @@ def _pulled(
     """Disk to what was written of it."""
     stock = new.target.stock(serving.uuid)
     disks = tuple(_pulled_disk(one, stock) for one in serving.disks)
+    if serving.state:
+        disks = (*disks, replace(_pulled_disk(serving.state, stock), port=serving.state_port))
     where = (new.path, serving.host, serving.port, certificates)
     limit, compress = backup.bandwidth_mib_s, backup.compress
     job = pull.Pull(*where, disks, limit, key, pull.SILENT_S, compress)
@@ -291,7 +300,7 @@ def _listed(backup: Backup, uuid: str, stock: Stock, now_s: float) -> ListedBack
         uuid=uuid,
         consistency=told.consistency,
         disks={disk.target: disk.parent or "whole" for disk in told.disks},
-        stored_bytes=sum(disk.stored_bytes for disk in told.disks),
+        stored_bytes=sum(disk.stored_bytes for disk in told.parts),
         wrong=wrong or _locked(told),
         skipped=told.skipped,
         broken=stock.broken(backup.ident),
@@ -302,7 +311,7 @@ def _listed(backup: Backup, uuid: str, stock: Stock, now_s: float) -> ListedBack
 def _locked(told: Record) -> str | None:
     """Why nobody can read it here although it is good: its key is not here."""
     try:
-        for key in {disk.key for disk in told.disks if disk.key}:
+        for key in {disk.key for disk in told.parts if disk.key}:
             keyfile.of_record(key)
     except errors.NoKey as exc:
         return exc.text

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from saltvirt import errors, places
 from saltvirt.backuphost import apart, daemon, layers, relay, stands
 from saltvirt.backuphost.target import Target
-from saltvirt.backups import ident
+from saltvirt.backups import ident, record
 from saltvirt.backups.answers import ShownBackup, ShownDisk
 from saltvirt.backups.record import BackupDisk, Record
 from saltvirt.backups.stands import Stand
@@ -58,6 +58,11 @@ class ShowRequest(Fact):
             chosen = [one for one in chosen if stock.unfit(found.ident, one.target) is None]
         return chosen
 
+    def state(self, stock: Stock, found: Record) -> BackupDisk | None:
+        """What the guest had beside its disks, if all of it is shown and it can be opened."""
+        bad = self.damaged and stock.unfit(found.ident, record.STATE) is not None
+        return None if self.disk or bad else found.state
+
 
 def show(library: str, asked: ShowRequest, host: str) -> ShownBackup:
     """Shows it. library: the folder of the package saltvirt. host: how this machine is called in
@@ -66,7 +71,7 @@ def show(library: str, asked: ShowRequest, host: str) -> ShownBackup:
     stock = target.stock(asked.uuid)
     name = ident.find(stock.backups, asked.ident)
     found = stock.backups[name].record
-    if asked.disk and found and found.disk(asked.disk) is None:
+    if asked.disk and found and asked.disk not in {one.target for one in found.disks}:
         raise errors.NotFound(f"the backup {name} has no disk {shown(asked.disk)}")
     wrong = stock.wrong_disk(name, asked.disk) if asked.disk else stock.wrong(name)
     if found is None or (wrong and not asked.damaged):
@@ -79,7 +84,9 @@ def show(library: str, asked: ShowRequest, host: str) -> ShownBackup:
     disks = tuple(ShownDisk(one.target, one.size_bytes) for one in chosen)
     authority = asked.door.credentials.authority
     about = (name, found.guest, host, port, definition, disks, authority)
-    return ShownBackup(*about, damaged=wrong is not None)
+    state = asked.state(stock, found)
+    more = ShownDisk(state.target, state.size_bytes) if state else None
+    return ShownBackup(*about, damaged=wrong is not None, state=more)
 
 
 def hide(reader: str) -> bool:
@@ -111,7 +118,9 @@ def main(_words: list[str]) -> int:
             target.using(asked.uuid, asked.ident) as found,
             locks.for_now(_RUN, "show-") as folder,
         ):
-            chosen = asked.disks(target.stock(asked.uuid), found)
+            stock = target.stock(asked.uuid)
+            state = asked.state(stock, found)
+            chosen = [*asked.disks(stock, found), *([state] if state else [])]
             disks = [layers.of(target, found, one).shown(one.target) for one in chosen]
             if asked.stand:
                 stands.take(target, asked.uuid, asked.ident, asked.stand)

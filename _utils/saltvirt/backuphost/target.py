@@ -71,7 +71,7 @@ class Target:
             return Backup(ident, trouble=exc.text)
         except errors.VirtError as exc:
             return Backup(ident, trouble=exc.text)
-        mine = {name for disk in found.disks for name in (disk.file, disk.pieces)}
+        mine = {name for disk in found.parts for name in (disk.file, disk.pieces)}
         mine.add(record.DEFINITION)
         kept = {name: length for name, length in lengths.items() if name in mine}
         verified, unsure = self._verified(found)
@@ -86,7 +86,7 @@ class Target:
         except errors.NotFound:
             return None, None
         except errors.VirtError as exc:  # it may have said that a disk is broken
-            broken = {disk.target: exc.text for disk in of.disks}
+            broken = {disk.target: exc.text for disk in of.parts}
             return Verified(of.when, broken=broken), exc.text
 
     def definition(self, of: Record) -> str:
@@ -265,21 +265,23 @@ class NewBackup:
             raise errors.BadAnswer("the definition is too long")
         lengths = folder.lengths(self.uuid, self.name)
         missing = [
-            name for disk in told.disks for name in (disk.file, disk.pieces) if name not in lengths
+            name for disk in told.parts for name in (disk.file, disk.pieces) if name not in lengths
         ]
         if missing:
             raise errors.BadAnswer(f"{missing[0]} was not written")
         disks = tuple(replace(disk, stored_bytes=lengths[disk.file]) for disk in told.disks)
+        state = told.state and replace(told.state, stored_bytes=lengths[told.state.file])
         made = replace(
             told,
             ident=self.ident,
             uuid=self.uuid,
             disks=disks,
+            state=state,
             definition_sha256=hashlib.sha256(xml).hexdigest(),
         )
         data = record.written(made)
         stock = self.target.stock(self.uuid)
-        for disk in disks:
+        for disk in made.parts:
             self._fits(disk, stock)
         folder.write(self.uuid, self.name, record.DEFINITION, data=xml)
         folder.write(self.uuid, self.name, record.SEAL, data=record.seal(data))

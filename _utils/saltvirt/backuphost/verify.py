@@ -57,7 +57,7 @@ def backup(target: Target, uuid: str, ident: str, when: str, tell: Tell) -> Veri
     target.folder.names(uuid)
     with target.using(uuid, ident) as found, _alone(target, uuid):
         stock = target.stock(uuid)
-        progress = _Progress(tell, sum(disk.size_bytes for disk in found.disks))
+        progress = _Progress(tell, sum(disk.size_bytes for disk in found.parts))
         look = _Look(target, found, stock)
         look.all(progress)
         before = stock.backups[ident].verified
@@ -88,7 +88,7 @@ class _Look:
     def all(self, progress: _Progress) -> None:
         """Reads the definition and each disk; what becomes of one hinders no other."""
         self._one("", self._definition)
-        for disk in self._found.disks:
+        for disk in self._found.parts:
             self._one(disk.target, functools.partial(self._disk, disk, progress))
             progress.ends(disk.size_bytes)
 
@@ -108,9 +108,9 @@ class _Look:
         """The mark. Of what could not be read it says what was put down before, and it is as old
         as that was: so it is soon read again."""
         if not self.unread:
-            return Verified(when, tuple(disk.target for disk in self._found.disks), self.broken)
+            return Verified(when, tuple(disk.target for disk in self._found.parts), self.broken)
         was = before or Verified(self._found.when)
-        names = {record.DEFINITION: "", **{disk.target: disk.target for disk in self._found.disks}}
+        names = {record.DEFINITION: "", **{disk.target: disk.target for disk in self._found.parts}}
         kept = {
             names[one]: was.broken[names[one]]
             for one in self.unread

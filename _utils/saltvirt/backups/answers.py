@@ -97,7 +97,8 @@ class Serving(Fact):
     """What `virt.backup_begin` answers. host: as in the certificate that it shows. authority: of
     that, in PEM; who reads trusts no other. note: why file systems were not frozen.
     when: the moment of the disks, as a record has it, by the clock of that host. skipped: what of
-    the guest is in no backup, and why."""
+    the guest is in no backup, and why. state: what it has beside the disks, on a port of its own,
+    state_port."""
 
     uuid: str
     host: str
@@ -109,6 +110,8 @@ class Serving(Fact):
     note: str | None = None
     when: str | None = None
     skipped: dict[str, str] = field(default_factory=dict)
+    state: ServedDisk | None = seldom(None)
+    state_port: int | None = seldom(None)
 
 
 @dataclass(frozen=True)
@@ -162,7 +165,7 @@ class ShownDisk(Fact):
 class ShownBackup(Fact):
     """What `virt.backup_show` answers. guest: whose it is. host: as in the certificate that the
     machine of the target shows. authority: of that, in PEM; who reads trusts no other. damaged:
-    some of its blocks may not be readable."""
+    some of its blocks may not be readable. state: what the guest had beside its disks."""
 
     ident: str
     guest: str
@@ -172,6 +175,7 @@ class ShownBackup(Fact):
     disks: tuple[ShownDisk, ...]
     authority: str
     damaged: bool = seldom(False)
+    state: ShownDisk | None = seldom(None)
 
     @property
     def seeded(self) -> bool:

@@ -25,6 +25,8 @@ FORMAT = 1
 FILE = "record.json"
 SEAL = "record.sha256"
 DEFINITION = "domain.xml"
+# libvirt calls no disk so
+STATE = "state"
 # no record of a guest with 256 disks is longer
 MOST_BYTES = 1024**2
 MOST_DEFINITION_BYTES = 4 * 1024**2
@@ -89,7 +91,8 @@ class Record(Fact):
     when: the moment of the disks, as ``2026-11-23T15:52:20Z``. by: who asked for it. host: where
     the guest was. qemu_img: the version that wrote the disks. definition_sha256: of domain.xml.
     finished: when all of it had been read, by the clock of the machine that has the target.
-    skipped: what of the guest is not in it, and why.
+    skipped: what of the guest is not in it, and why. state: what it has beside the disks,
+    an `archive`, as a disk called STATE.
     """
 
     ident: str
@@ -105,10 +108,16 @@ class Record(Fact):
     format: int = FORMAT
     finished: str | None = seldom(None)
     skipped: dict[str, str] = seldom({})
+    state: BackupDisk | None = seldom(None)
+
+    @property
+    def parts(self) -> tuple[BackupDisk, ...]:
+        """All that has a file: the disks, and the state."""
+        return (*self.disks, self.state) if self.state else self.disks
 
     def disk(self, target: str) -> BackupDisk | None:
-        """Its disk of that name."""
-        return next((one for one in self.disks if one.target == target), None)
+        """Its disk of that name, or its state."""
+        return next((one for one in self.parts if one.target == target), None)
 
     @property
     def parents(self) -> set[str]:
@@ -226,12 +235,14 @@ def check(record: Record, whose: str) -> None:
             raise BadAnswer(f"{whose}: {key} cannot be {shown(getattr(record, key))}")
     if len(record.disks) > MOST_DISKS:
         raise BadAnswer(f"{whose}: it has more than {MOST_DISKS} disks")
-    for disk in record.disks:
+    for disk in record.parts:
         _check_disk(disk, record.ident, whose)
-    if len({disk.key for disk in record.disks}) > 1:
+    if record.state and (record.state.target, record.state.parent) != (STATE, None):
+        raise BadAnswer(f"{whose}: its state cannot be {shown(record.state.target)}")
+    if len({disk.key for disk in record.parts}) > 1:
         raise BadAnswer(f"{whose}: its disks are not encrypted by one key")
     # a file system that knows no letter's case would have one file of two disks
-    for target, times in Counter(disk.target.lower() for disk in record.disks).items():
+    for target, times in Counter(disk.target.lower() for disk in record.parts).items():
         if times > 1:
             raise BadAnswer(f"{whose}: disk {target} is there twice")
 

@@ -94,7 +94,7 @@ def judge(
 
 
 def _is_fit(stock: Stock, one: Record) -> bool:
-    return all(stock.unfit(one.ident, disk.target) is None for disk in one.disks)
+    return all(stock.unfit(one.ident, disk.target) is None for disk in one.parts)
 
 
 def _wanted(records: list[Record], retention: Retention) -> dict[str, str]:

@@ -117,7 +117,7 @@ class Stock:
             return f"{record.DEFINITION} is gone"
         if backup.verified and "" in backup.verified.broken:
             return backup.verified.broken[""]
-        for disk in backup.record.disks:
+        for disk in backup.record.parts:
             found = self.wrong_disk(ident, disk.target)
             if found:
                 return f"{disk.target}: {found}"
@@ -127,7 +127,7 @@ class Stock:
         """Disk to what is wrong with it, of those that are not good."""
         told = self.backups[ident].record
         found = (
-            {one.target: self.wrong_disk(ident, one.target) for one in told.disks} if told else {}
+            {one.target: self.wrong_disk(ident, one.target) for one in told.parts} if told else {}
         )
         return {disk: why for disk, why in found.items() if why}
 

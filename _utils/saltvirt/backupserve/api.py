@@ -17,7 +17,7 @@ from saltvirt import errors, program
 from saltvirt.backups.answers import Serving, ServingEnded
 from saltvirt.backupserve import keeper, request
 from saltvirt.backupserve.request import EndRequest, Journal, ServeRequest
-from saltvirt.host.connection import libvirt
+from saltvirt.host.connection import libvirt, translated
 from saltvirt.images import locks, tools
 
 # libvirt has a moment to wait for, and a guest agent that does not answer
@@ -96,7 +96,7 @@ def clean(conn: libvirt.virConnect, guest: str) -> str | None:
     with Journal(guest).held() as journal:
         begun = journal.read()
         keeper.recover(conn, journal)
-        for path in (request.socket_of(guest), request.exports_of(guest)):
+        for path in request.traces_of(guest):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
         return begun.ident if begun else None
@@ -108,7 +108,7 @@ def sweep(conn: libvirt.virConnect) -> list[str]:
     What is at work is left alone."""
     found = []
     for begun in request.begun_here():
-        with contextlib.suppress(errors.VirtError):
+        with contextlib.suppress(errors.VirtError), translated():
             if clean(conn, begun.guest):
                 found.append(begun.guest)
     return found

@@ -7,10 +7,6 @@ from saltvirt.host.connection import libvirt
 from saltvirt.xml.disk import Disk
 from saltvirt.xml.domain import Domain
 
-VARIABLES = (
-    "libvirt reads no pflash at a moment as it does disks: a restored guest begins with new ones"
-)
-TPM = "its state has private keys, which leave their host in no backup: a restored one is empty"
 # children of a disk that only a running guest has
 _LIVE = ("alias", "address", "mirror", "backingStore", "privateData")
 
@@ -65,8 +61,4 @@ def beside(dom: libvirt.virDomain) -> dict[str, str]:
     for disk in model.disks:
         if disk.target not in running:
             found[str(disk.target)] = "the running guest does not have it before its next start"
-    if model.os.variables or model.os.nvram is not None:
-        found["firmware variables"] = VARIABLES
-    if any(one.backend == "emulator" for one in model.tpms):
-        found["TPM"] = TPM
     return found

@@ -21,9 +21,9 @@ from typing import Any
 
 from saltvirt import errors, settings, units
 from saltvirt.backuphost import daemon, relay
-from saltvirt.backups import chains, record
-from saltvirt.backups.answers import Serving, ServingEnded
-from saltvirt.backupserve import checkpoints, definition, look, request, running, stopped
+from saltvirt.backups import archive, chains, record
+from saltvirt.backups.answers import ServedDisk, Serving, ServingEnded
+from saltvirt.backupserve import checkpoints, definition, look, request, running, state, stopped
 from saltvirt.backupserve.request import Begun, EndRequest, Journal, ServeRequest
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
@@ -45,6 +45,7 @@ _BACK_S = 60
 _MOST_BYTES = 1024**2
 # of st_blocks
 _BLOCK = 512
+_MIB = 1024**2
 # one more is told at once that he cannot call, as if nobody were there
 _CALLERS = 16
 
@@ -57,8 +58,9 @@ class Keeper:
         self._server: daemon.Server | None = None
         self._begun: Begun | None = None
         self._relay: relay.Relay | None = None
+        self._state: tuple[relay.Relay, daemon.Server] | None = None
         self._last_s = time.monotonic()
-        self._scratch = Scratch(asked.scratch)
+        self._scratch = Scratch(asked.scratch, running.scratch(asked), asked.scratch_mib)
         self._looked_s = 0.0
         self.signalled = False
 
@@ -111,11 +113,35 @@ class Keeper:
             disks, self._server = stopped.begin(conn, dom, found, self._asked)
         where = running.exports_of(dom) if begun.active else request.exports_of(self._asked.guest)
         self._relay = relay.begin(self._asked.door, where)
+        more = state.taken(conn, dom)
+        beside = self._show_state(more.files)
         return Serving(
             found.uuid, self._asked.host, self._relay.port, consistency, definition.of(dom),
             tuple(disks), self._asked.door.credentials.authority, note, when,
-            {**found.skipped, **definition.beside(dom)},
+            {**found.skipped, **definition.beside(dom), **more.skipped},
+            beside, self._state[0].port if self._state else None,
         )  # fmt: skip
+
+    def _show_state(self, files: dict[str, bytes]) -> ServedDisk | None:
+        """Shows what the guest has beside its disks, on a port of its own: the QEMU of a guest that
+        runs shows the disks alone."""
+        if not files:
+            return None
+        guest, data = self._asked.guest, archive.packed(files)
+        path, inner = request.state_of(guest), request.state_exports_of(guest)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(path, how, 0o600), "wb") as file:
+            file.write(data)
+        server = daemon.begin([daemon.Shown(path, record.RAW, record.STATE)], inner)
+        try:
+            self._state = relay.begin(self._asked.door, inner), server
+        except BaseException:
+            server.end()
+            raise
+        about = record.STATE, len(data), "the guest's state", record.STATE
+        return ServedDisk(*about, reason="it is always read whole")
 
     def why_over(self) -> str | None:
         """Why it cannot go on, None while it can."""
@@ -135,7 +161,8 @@ class Keeper:
 
     def quiet_s(self) -> float:
         """So long nobody has read."""
-        if self._relay and self._relay.is_read:
+        relays = [self._relay, *(self._state or ())[:1]]
+        if any(one and one.is_read for one in relays):
             self._last_s = time.monotonic()
         return time.monotonic() - self._last_s
 
@@ -156,10 +183,14 @@ class Keeper:
         """Nothing is served, and nothing of it is there any more. Raises VirtError."""
         if self._relay:
             self._relay.end()
+        if self._state:
+            for one in self._state:
+                one.end()
         if self._server:
             self._server.end()
-            with contextlib.suppress(FileNotFoundError):  # it was killed
-                os.unlink(request.exports_of(self._asked.guest))
+        for path in request.traces_of(self._asked.guest)[1:]:  # what was killed, and the state
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
         until = time.monotonic() + _BACK_S
         while True:
             try:
@@ -212,19 +243,25 @@ def recover(conn: libvirt.virConnect, journal: Journal) -> None:
 
 class Scratch:
     """The place of what guests overwrite during a backup. Where it is full, QEMU fails a write of
-    the guest's."""
+    the guest's. own: the folder of this guest; most_mib: so much may be in that, None: anything."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, own: str = "", most_mib: int | None = None) -> None:
         self._folder = self._place = folder
+        self._own, self._most_mib = own, most_mib
         while not os.path.isdir(self._place):
             self._place = os.path.dirname(self._place)
-        self._stored = self._bytes()
+        self._stored = _stored(folder)
 
     def check(self) -> None:
         """Raises OperationFailed where there is too little room until the next looks, as fast as
         guests have overwritten since the last one. What else takes room there, such as a disk that
         is allocated at once, says nothing of that."""
-        stored = self._bytes()
+        if self._most_mib and _stored(self._own) > self._most_mib * _MIB:
+            raise errors.OperationFailed(
+                f"what the guest overwrote during its backup takes more than {self._most_mib} MiB "
+                f"in {self._own} (virt:backup:scratch_mib): back it up when it writes less"
+            )
+        stored = _stored(self._folder)
         filled = max(0, stored - self._stored)
         self._stored = stored
         found = os.statvfs(self._place)
@@ -235,14 +272,15 @@ class Scratch:
                 "overwrites during a backup is kept there"
             )
 
-    def _bytes(self) -> int:
-        """So much is kept there of all guests."""
-        found = 0
-        for parent, _, names in os.walk(self._folder):
-            for name in names:
-                with contextlib.suppress(FileNotFoundError):  # another backup has ended
-                    found += os.lstat(os.path.join(parent, name)).st_blocks * _BLOCK
-        return found
+
+def _stored(folder: str) -> int:
+    """So much is kept there."""
+    found = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # another backup has ended
+                found += os.lstat(os.path.join(parent, name)).st_blocks * _BLOCK
+    return found
 
 
 def main(_words: list[str]) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
@@ -22,6 +23,7 @@ from saltvirt.backups.answers import (
     Undone,
 )
 from saltvirt.backupserve import standing
+from saltvirt.backupserve import state as guest_state
 from saltvirt.backupserve.restore import Restore, named
 from saltvirt.design import identity
 from saltvirt.host.connection import libvirt, translated
@@ -102,11 +104,22 @@ class Over(Restore):
         for work in self.works:
             self.tools.say("disk", f"making disk {work.spec.name}", path=work.path)
             disks.make(self.conn, work, self.undo, note=note)
+        state = {} if self.only else self.read_state()
         with self.tools.admission_config.lock():
             self._off()
-            self._switch()
+            self._switch(state)
         note.end()
         return self.result(None)
+
+    def put_state(self, state: dict[str, bytes]) -> None:
+        """What it has of its own makes way, and is put down with how it was."""
+        for what in [] if self.only else guest_state.lacking(self.model, state):
+            self.tools.warn(f"{self.guest.name} keeps its {what}: {self.no_state}")
+        kept = guest_state.places(self.dom, state)
+        if kept:
+            self.undo.push("put back the firmware variables", guest_state.put_back, kept)
+            aside.keep(replace(self.aside, state=kept))
+            guest_state.put(self.dom, state, kept)
 
     def _off(self) -> None:
         if not self.dom.isActive():
@@ -117,7 +130,7 @@ class Over(Restore):
         self.undo.push(f"start {self.guest.name} again", lifecycle.start, self.dom)
         lifecycle.stop(self.dom)
 
-    def _switch(self) -> None:
+    def _switch(self, state: dict[str, bytes]) -> None:
         name, uuid = self.guest.name, self.dom.UUIDString()
         tree = ElementTree.fromstring(self.before)
         old = [path for path, _format, why in purge.own_disks(self.conn, tree) if why is None]
@@ -130,9 +143,11 @@ class Over(Restore):
                 raise errors.OperationFailed(f"{name} was changed meanwhile: begin again")
             built, made = self.definition(), tuple(work.file for work in self.works)
             self.undo.push("forget how it was", aside.forget, uuid)
-            aside.keep(Aside(uuid, name, self.shown.ident, self.before, made))
+            self.aside = Aside(uuid, name, self.shown.ident, self.before, made)
+            aside.keep(self.aside)
             self.undo.push("define it as it was", self.conn.defineXML, self.before)
             self.dom = lookup.define(self.conn, built.tostring())
+            self.put_state(state)
         if not {*made} <= files.paths(_tree(self.dom)):
             raise errors.OperationFailed(f"libvirt did not take the new disks of {name}")
 
@@ -221,6 +236,7 @@ def undo(
                 dom = lookup.define(conn, kept.definition)
             if _is_new(dom, kept):
                 raise errors.OperationFailed(f"libvirt did not take {name} as it was")
+            guest_state.put_back(kept.state)
         left = tuple(_removed(conn, kept.made))
         if not left:
             disk_notes.remove(conn, name)
@@ -263,7 +279,9 @@ def confirm(
             for path in paths:
                 purge.delete_storage(conn, path)
         todo.delete = paths
-        aside.forget(_kept(conn, name)[0].uuid)
+        kept = _kept(conn, name)[0]
+        guest_state.forget(kept.state)
+        aside.forget(kept.uuid)
         return todo
 
 

@@ -16,7 +16,7 @@ from saltvirt.backuphost import relay
 from saltvirt.backups.answers import PlannedDisk
 from saltvirt.doors import Door
 from saltvirt.images import locks
-from saltvirt.wire import Fact
+from saltvirt.wire import Fact, seldom
 
 JOURNALS = f"{places.STATE}/backups"
 RUN = f"{places.RUN}/backups"
@@ -26,7 +26,8 @@ RUN = f"{places.RUN}/backups"
 class ServeRequest(Fact):
     """guest: its name. ident: of the backup. uri, username, password: of libvirt. locks: the folder
     of the guests' locks. scratch: where QEMU keeps what the guest overwrites meanwhile. host: how
-    this host is called in its certificate. door: where, and to whom, they are shown."""
+    this host is called in its certificate. door: where, and to whom, they are shown. scratch_mib:
+    so much may be kept there of this guest; None: as much as there is room for."""
 
     guest: str
     ident: str
@@ -38,6 +39,7 @@ class ServeRequest(Fact):
     scratch: str
     host: str
     door: Door
+    scratch_mib: int | None = seldom(None)
 
 
 # who wants to begin one, even of the same name: it may be a job that was sent twice
@@ -75,6 +77,16 @@ def begun_here() -> list[Begun]:
         nobody = contextlib.suppress(OSError, ValueError, errors.BadAnswer)
         with nobody, open(path, encoding="utf-8") as file:
             found.append(Begun.from_answer(json.load(file), path))
+    return found
+
+
+def dead_here() -> list[str]:
+    """The guests of whose backups something is left here by processes that died."""
+    found = []
+    for begun in begun_here():
+        with contextlib.suppress(errors.VirtError), Journal(begun.guest).held() as journal:
+            if journal.read():
+                found.append(begun.guest)
     return found
 
 
@@ -135,6 +147,21 @@ def exports_of(guest: str) -> str:
     return os.path.join(RUN, f"{_short(guest)}.nbd")
 
 
+def state_of(guest: str) -> str:
+    """What it has beside its disks, as long as that is shown."""
+    return os.path.join(RUN, f"{_short(guest)}.state")
+
+
+def state_exports_of(guest: str) -> str:
+    """Where that is shown on this host."""
+    return os.path.join(RUN, f"{_short(guest)}.state.nbd")
+
+
+def traces_of(guest: str) -> tuple[str, ...]:
+    """What a process that kept the guest served, and was killed, may have left."""
+    return socket_of(guest), exports_of(guest), state_exports_of(guest), state_of(guest)
+
+
 def ended_of(guest: str) -> str:
     """Where it says why it ended by itself."""
     return os.path.join(RUN, f"{_short(guest)}.ended")
@@ -148,11 +175,13 @@ def _short(guest: str) -> str:
 @dataclass(frozen=True)
 class ShownAt:
     """Where this host shows disks. host: how it is called in its certificate. port: the first.
-    scratch: the folder where QEMU keeps what guests overwrite meanwhile."""
+    scratch: the folder where QEMU keeps what guests overwrite meanwhile. scratch_mib: so much of
+    one guest."""
 
     host: str
     port: int
     scratch: str
+    scratch_mib: int | None = None
 
 
 def configured(get: settings.Get, minion_id: str) -> ShownAt:
@@ -164,4 +193,5 @@ def configured(get: settings.Get, minion_id: str) -> ShownAt:
         settings.text(get, "backup:address", minion_id),
         settings.integer(get, "backup:port", relay.PORT, most=65535 - relay.PORTS),
         os.path.join(images, "_backup"),
+        settings.integer(get, "backup:scratch_mib", None),
     )

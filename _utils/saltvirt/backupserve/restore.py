@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors, units
 from saltvirt.backuphost import daemon
-from saltvirt.backups import record, wish
+from saltvirt.backups import archive, record, wish
 from saltvirt.backups.answers import ShownBackup, ShownDisk
+from saltvirt.backupserve import state as guest_state
 from saltvirt.design import identity
 from saltvirt.design.domain import RECORD_VERSION
+from saltvirt.host import connection
 from saltvirt.host.domain import metadata
+from saltvirt.host.domain.aside import KeptState
 from saltvirt.host.provision import disks, macs
 from saltvirt.host.provision.guest_builder import (
     GuestBuilder,
@@ -23,6 +26,7 @@ from saltvirt.host.provision.guest_builder import (
     interfaces_of_copy,
 )
 from saltvirt.host.provision.rename import seeded_disk
+from saltvirt.images import locks
 from saltvirt.images import tools as programs
 from saltvirt.spec.disk import DiskSpec
 from saltvirt.xml.disk import Disk
@@ -77,6 +81,7 @@ class Restore(GuestBuilder):
         super().__init__(conn, guest, tools)
         self.shown, self.certificates, self.itself = shown, certificates, itself
         self.model = Domain.fromstring(shown.definition)
+        self.kept: tuple[KeptState, ...] = ()
         self.new_macs = [] if itself else macs.fresh(conn, len(self.model.interfaces))
         for disk in shown.disks:  # of its name that of a file is made
             if not record.is_target(disk.target):
@@ -121,6 +126,52 @@ class Restore(GuestBuilder):
 
     def fetch(self) -> None:
         """Nothing to fetch before the guest has its place."""
+
+    def reserve(self) -> None:
+        # last of all: with the definition libvirt removes the variables that are there then
+        undo = "put back the firmware variables and the TPM state"
+        self.undo.push(undo, lambda: guest_state.put_back(self.kept))
+        super().reserve()
+
+    def make_disks(self) -> None:
+        super().make_disks()
+        self.put_state(self.read_state())
+
+    def put_state(self, state: dict[str, bytes]) -> None:
+        """The firmware variables and the TPM state of the backup become the guest's. What is there
+        of an earlier guest stays, under another name."""
+        name = self.guest.name
+        for what in guest_state.lacking(self.model, state):
+            self.tools.warn(f"{name} begins with new {what}: {self.no_state}")
+        self.kept = guest_state.places(self.dom, state)
+        guest_state.put(self.dom, state, self.kept)
+        for one in self.kept:
+            if one.was_there:
+                self.tools.warn(f"{one.path}, which was there already, is {one.kept} now")
+
+    @property
+    def no_state(self) -> str:
+        """Why something of it does not come from the backup."""
+        if connection.is_local(self.conn):
+            return "the backup has none"
+        return "libvirt is on another machine than its minion"
+
+    def read_state(self) -> dict[str, bytes]:
+        """What the backup has of the guest beside its disks, by the digest of each file."""
+        shown = self.shown.state
+        if shown is None or not connection.is_local(self.conn):
+            return {}
+        if not 0 < shown.size_bytes <= archive.MOST_ARCHIVE_BYTES:
+            raise errors.BadAnswer(f"{self.shown.host} shows more state than any guest has")
+        self.tools.say("state", "reading firmware variables and TPM state")
+        with locks.for_now(locks.own_run(), "state-") as folder:  # in memory, and root's alone
+            path = os.path.join(folder, "state")
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            argv = self._argv(record.STATE, path, record.RAW, shown.size_bytes)
+            programs.run(argv, f"read the state in {self.shown.ident}")
+            with open(path, "rb") as file:
+                data = file.read(archive.MOST_ARCHIVE_BYTES + 1)
+        return archive.unpacked(data, f"the state in {self.shown.ident}")
 
     def seeded_work(self) -> disks.Work | None:
         """The disk with the system that was seeded."""
@@ -206,10 +257,15 @@ class Restore(GuestBuilder):
 
         return write
 
-    def _argv(self, target: str, path: str) -> list[str]:
+    def _argv(
+        self, target: str, path: str, format: str = FORMAT, most: int | None = None
+    ) -> list[str]:
+        """most: so many bytes are read, whatever is shown."""
         credentials = daemon.credentials(self.certificates)
         source = daemon.nbd(self.shown.host, self.shown.port, target)
+        if most:
+            source = {"driver": record.RAW, "size": most, "file": source}
         # of a damaged one what cannot be read becomes zeros
         how = ["--salvage"] if self.shown.damaged else []
-        return ["qemu-img", "convert", *how, "--object", json.dumps(credentials), "-O", FORMAT,
+        return ["qemu-img", "convert", *how, "--object", json.dumps(credentials), "-O", format,
                 f"json:{json.dumps(source)}", path]  # fmt: skip

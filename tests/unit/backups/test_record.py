@@ -199,7 +199,8 @@ def test_one_of_a_later_format_is_named_as_such():
 @pytest.mark.parametrize("value", [None, 7, -1, 1.5, True, "x" * 9, [], {}, [[]], {"a": {}}])
 def test_wrong_types_are_one_line(key, value):
     if (key, value) in [("disks", []), ("guest", "x" * 9), ("by", "x" * 9), ("host", "x" * 9),
-                        ("qemu_img", "x" * 9), ("finished", None), ("skipped", {})]:  # fmt: skip
+                        ("qemu_img", "x" * 9), ("finished", None), ("skipped", {}),
+                        ("state", None)]:  # fmt: skip
         return
     with pytest.raises(BadAnswer):
         parsed(**{key: value})

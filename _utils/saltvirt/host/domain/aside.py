@@ -12,21 +12,33 @@ from xml.etree import ElementTree
 from saltvirt import errors, places
 from saltvirt.host import own_files
 from saltvirt.host.migration import move_journal
-from saltvirt.wire import Fact
+from saltvirt.wire import Fact, seldom
 
 FOLDER = f"{places.STATE}/aside"
 
 
 @dataclass(frozen=True)
+class KeptState(Fact):
+    """A file of firmware variables, or a folder of TPM state. path: where libvirt has it. kept:
+    what it was before is called. was_there: there was something before."""
+
+    path: str
+    kept: str
+    was_there: bool
+
+
+@dataclass(frozen=True)
 class Aside(Fact):
     """uuid, name: the guest's. backup: what took its place. definition: libvirt's, as it was, with
-    what is secret. made: the files that are disks now and were not then."""
+    what is secret. made: the files that are disks now and were not then. state: what became of its
+    firmware variables and TPM state."""
 
     uuid: str
     name: str
     backup: str
     definition: str
     made: tuple[str, ...]
+    state: tuple[KeptState, ...] = seldom(())
 
     @property
     def tree(self) -> ElementTree.Element:

@@ -71,6 +71,11 @@ def variables_of(root: ElementTree.Element) -> str | None:
     return None
 
 
+def own_variables(guest: str, suffix: str) -> str:
+    """Where libvirt keeps the variables of a guest whose definition names no file for them."""
+    return os.path.join(_VARIABLES, f"{guest}_VARS.{suffix}")
+
+
 def are_own_variables(path: str, guest: str) -> bool:
     """Whether a file of firmware variables belongs to this guest: libvirt has named it after the
     guest, in its own folder. Any other file may be the template of all guests of the host."""

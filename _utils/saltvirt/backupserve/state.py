@@ -1,0 +1,307 @@
+"""What a backup has of a guest beside its disks: the firmware variables, and the state of an
+emulated TPM, which is secret. Read where libvirt keeps them, and put back there.
+
+QEMU and swtpm can write to those folders. So no link is followed that is not root's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import stat
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+from saltvirt import errors
+from saltvirt.backups import archive
+from saltvirt.host import connection
+from saltvirt.host.connection import libvirt
+from saltvirt.host.domain.aside import KeptState
+from saltvirt.host.storage import files
+from saltvirt.xml.domain import Domain
+
+FIRMWARE, TPM = "firmware variables", "TPM state"
+# the end of the name of what has made way
+_BEFORE = ".before-restore"
+_TRIES = 5
+_LOCK = ".lock"
+# as libvirt's own; the innermost it gives to swtpm, for nobody else to enter
+_FOLDER_MODE = 0o711
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class _Unread(Exception):
+    """Why something is in no backup."""
+
+
+@dataclass(frozen=True)
+class State:
+    """files: of an archive. skipped: what is in no backup, and why."""
+
+    files: dict[str, bytes]
+    skipped: dict[str, str]
+
+
+def taken(conn: libvirt.virConnect, dom: libvirt.virDomain) -> State:
+    """The state of a guest as it is now. Of one that runs each file is read until two readings are
+    alike."""
+    root = ElementTree.fromstring(dom.XMLDesc(0))
+    found, skipped = dict[str, bytes](), dict[str, str]()
+    for what, read in ((FIRMWARE, _variables), (TPM, _tpm)):
+        try:
+            more = read(conn, root)
+            if sum(map(len, (*found.values(), *more.values()))) > archive.MOST_BYTES:
+                raise _Unread("it is larger than any guest's")
+            archive.packed(more)
+            found |= more
+        except (_Unread, errors.VirtError) as exc:
+            skipped[what] = str(exc)
+        except OSError as exc:
+            skipped[what] = f"it cannot be read: {exc.strerror}"
+    return State(found, skipped)
+
+
+def has(model: Domain) -> list[str]:
+    """What of it a guest has, by its definition."""
+    system = model.os
+    uefi = system.firmware == "efi" or system.variables or system.nvram is not None
+    tpm = any(one.backend == "emulator" for one in model.tpms)
+    return [*([FIRMWARE] if uefi else []), *([TPM] if tpm else [])]
+
+
+def lacking(model: Domain, state: Collection[str]) -> list[str]:
+    """What of it a guest has, and an archive has not."""
+    prefixes = {FIRMWARE: archive.VARIABLES, TPM: archive.TPM}
+    return [what for what in has(model) if not any(one.startswith(prefixes[what]) for one in state)]
+
+
+def _variables(conn: libvirt.virConnect, root: ElementTree.Element) -> dict[str, bytes]:
+    path = files.variables_of(root)
+    if path is None:
+        return {}
+    if not path:
+        raise _Unread("they are in no file of this host")
+    _require_local(conn)
+    folder, name = os.path.split(path)
+    suffix = "qcow2" if name.endswith(".qcow2") else "fd"
+    try:
+        with _opened(folder) as fd:
+            return {f"{archive.VARIABLES}{suffix}": _steady(name, fd)}
+    except FileNotFoundError:  # the guest was never started
+        return {}
+
+
+def _tpm(conn: libvirt.virConnect, root: ElementTree.Element) -> dict[str, bytes]:
+    backend = root.find("devices/tpm/backend[@type='emulator']")
+    if backend is None:
+        return {}
+    if backend.find("source") is not None:
+        raise _Unread("its state is in a place of its own")
+    _require_local(conn)
+    found = {}
+    try:
+        with _opened(os.path.join(files.TPM_STATE, root.findtext("uuid") or "")) as top:
+            for parent, _, names, fd in os.fwalk(dir_fd=top):
+                for name in sorted({*names} - {_LOCK}):
+                    path = os.path.normpath(os.path.join(archive.TPM, parent, name))
+                    found[path] = _steady(name, fd)
+    except FileNotFoundError:
+        return {}
+    return found
+
+
+def _require_local(conn: libvirt.virConnect) -> None:
+    if not connection.is_local(conn):
+        raise _Unread("libvirt is on another machine than its minion")
+
+
+def _steady(name: str, parent: int) -> bytes:
+    """A file to which a running guest may be writing: what two readings have alike."""
+    before, data = None, _read(name, parent)
+    for _ in range(_TRIES):
+        if data == before:
+            return data
+        before, data = data, _read(name, parent)
+    raise _Unread("the guest keeps writing to it: back it up while it is off")
+
+
+def _read(name: str, parent: int) -> bytes:
+    try:
+        handle = os.open(name, _FILE, dir_fd=parent)
+    except OSError as exc:
+        if exc.errno == errno.ELOOP:
+            raise _Unread(f"{name} is a link") from exc
+        raise
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise _Unread(f"{name} is no file")
+        data = file.read(archive.MOST_BYTES + 1)
+    if len(data) > archive.MOST_BYTES:
+        raise _Unread(f"{name} is larger than any guest's")
+    return data
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int]:
+    """The descriptor of a folder. A link on the way is followed only if it is root's."""
+    fd = os.open("/", _FOLDER)
+    try:
+        for part in [one for one in path.split("/") if one]:
+            below = _entered(part, fd)
+            os.close(fd)
+            fd = below
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _entered(name: str, parent: int) -> int:
+    found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    is_link = stat.S_ISLNK(found.st_mode)
+    if is_link and found.st_uid != os.geteuid():
+        raise _Unread(f"{name} is a link that is not root's")
+    return os.open(name, _FOLDER | (0 if is_link else os.O_NOFOLLOW), dir_fd=parent)
+
+
+# -- put back --------------------------------------------------------------------------------------
+
+
+def places(dom: libvirt.virDomain, state: Iterable[str]) -> tuple[KeptState, ...]:
+    """Where what is in an archive goes, and what is there now. Raises OperationFailed where libvirt
+    keeps the variables elsewhere."""
+    found = []
+    for name in state:
+        if name.startswith(archive.VARIABLES):
+            found.append(_kept(_variables_path(dom, name)))
+    if any(name.startswith(archive.TPM) for name in state):
+        found.append(_kept(os.path.join(files.TPM_STATE, dom.UUIDString())))
+    return tuple(found)
+
+
+def _variables_path(dom: libvirt.virDomain, name: str) -> str:
+    root = ElementTree.fromstring(dom.XMLDesc(0))
+    suffix = name.removeprefix(archive.VARIABLES)
+    # an older libvirt chooses it at the first start
+    path = files.variables_of(root) or files.own_variables(dom.name(), suffix)
+    if not files.are_own_variables(path, dom.name()):
+        raise errors.OperationFailed(f"{path} is not where libvirt keeps variables of {dom.name()}")
+    return path
+
+
+def _kept(path: str) -> KeptState:
+    names = (f"{path}{_BEFORE}{number or ''}" for number in itertools.count())
+    kept = next(name for name in names if not os.path.lexists(name))
+    return KeptState(path, kept, os.path.lexists(path))
+
+
+def put(dom: libvirt.virDomain, state: Mapping[str, bytes], kept: Collection[KeptState]) -> None:
+    """Puts the files of an archive where libvirt has them, once what is there has another name.
+    Raises OperationFailed."""
+    with _words(f"put back the firmware variables and the TPM state of {dom.name()}"):
+        for one in kept:
+            folder, name = os.path.split(one.path)
+            with _made(folder) as fd:
+                if one.was_there:
+                    os.rename(name, os.path.basename(one.kept), src_dir_fd=fd, dst_dir_fd=fd)
+                if folder == files.TPM_STATE:
+                    os.mkdir(name, _FOLDER_MODE, dir_fd=fd)  # swtpm gets through
+                else:
+                    [data] = [v for k, v in state.items() if k.startswith(archive.VARIABLES)]
+                    _write(name, data, fd)
+                os.fsync(fd)
+        for name, data in state.items():
+            if name.startswith(archive.TPM):
+                below = name.removeprefix(archive.TPM)
+                path = os.path.join(files.TPM_STATE, dom.UUIDString(), below)
+                with _made(os.path.dirname(path)) as fd:
+                    _write(os.path.basename(path), data, fd)
+
+
+def put_back(kept: Collection[KeptState]) -> None:
+    """What was there before is there again. Raises OperationFailed."""
+    with _words("bring back the firmware variables and the TPM state"):
+        for one in kept:
+            folder, name = os.path.split(one.path)
+            before = os.path.basename(one.kept)
+            with contextlib.suppress(FileNotFoundError), _opened(folder) as fd:
+                if not one.was_there:
+                    _remove(name, fd)
+                elif _is_there(before, fd):
+                    _remove(name, fd)
+                    os.rename(before, name, src_dir_fd=fd, dst_dir_fd=fd)
+                os.fsync(fd)
+
+
+def forget(kept: Collection[KeptState]) -> None:
+    """What was there before is kept no more. Raises OperationFailed."""
+    with _words("remove the former firmware variables and TPM state"):
+        for one in kept:
+            folder, name = os.path.split(one.kept)
+            with contextlib.suppress(FileNotFoundError), _opened(folder) as fd:
+                _remove(name, fd)
+
+
+def _is_there(name: str, parent: int) -> bool:
+    try:
+        os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _remove(name: str, parent: int) -> None:
+    """A file, a link itself, or a folder with all in it."""
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+            os.unlink(name, dir_fd=parent)
+            return
+        fd = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
+        try:
+            for one in os.listdir(fd):
+                _remove(one, fd)
+        finally:
+            os.close(fd)
+        os.rmdir(name, dir_fd=parent)
+
+
+@contextlib.contextmanager
+def _made(path: str) -> Iterator[int]:
+    """The descriptor of a folder, which is made if it has to be."""
+    with contextlib.ExitStack() as stack:
+        try:
+            fd = stack.enter_context(_opened(path))
+        except FileNotFoundError:
+            parent, name = os.path.split(path)
+            above = stack.enter_context(_made(parent))
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, _FOLDER_MODE, dir_fd=above)
+            fd = _entered(name, above)
+            stack.callback(os.close, fd)
+        yield fd
+
+
+def _write(name: str, data: bytes, parent: int) -> None:
+    """A new file, root's alone until libvirt hands it to QEMU or swtpm; read back."""
+    how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(name, how, 0o600, dir_fd=parent), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    if _read(name, parent) != data:
+        raise OSError(errno.EIO, "what was written is not what is read", name)
+    os.fsync(parent)
+
+
+@contextlib.contextmanager
+def _words(what: str) -> Iterator[None]:
+    try:
+        yield
+    except _Unread as exc:
+        raise errors.OperationFailed(f"cannot {what}: {exc}") from exc
+    except OSError as exc:
+        where = f"{exc.filename}: " if exc.filename else ""
+        raise errors.OperationFailed(f"cannot {what}: {where}{exc.strerror}") from exc
