@@ -4,6 +4,7 @@ Removing guests of a hypervisor, and what interrupted operations have left of th
 :depends: libvirt-python in Salt's own Python
 """
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import saltvirt
@@ -14,6 +15,7 @@ with saltvirt.later():
     from saltvirt import creation as phases
     from saltvirt import errors, settings
     from saltvirt.answers import removal as removal_answer
+    from saltvirt.backupserve import request
     from saltvirt.host import connection
     from saltvirt.host.domain import creation, guest_lock, lookup, removal
     from saltvirt.host.domain import purge as purging  # the name is a function's here
@@ -203,7 +205,9 @@ def leftovers(**kwargs):
         since when),
         ``operations`` (guest to the mark of the ``salt-run virt.init`` that made it) and ``made``
         (guest to what an operation that died has left of disks that it made for it: ``what`` the
-        operation was, ``disks`` that can go, and ``unsure``, path to why it stays)
+        operation was, ``disks`` that can go, and ``unsure``, path to why it stays); ``backups``
+        (guests of whose backups something is left by processes that died: ``virt.backup_sweep``
+        ends it)
 
     CLI Example:
 
@@ -212,7 +216,8 @@ def leftovers(**kwargs):
         salt 'hyper*' virt.leftovers
     """
     with _connect(kwargs) as conn:
-        return left.read(conn, guest_lock.folder(__salt__["config.get"])).to_answer()
+        found = left.read(conn, guest_lock.folder(__salt__["config.get"]))
+    return dataclasses.replace(found, backups=tuple(request.dead_here())).to_answer()
 
 
 def creation_phase(vm_, **kwargs):

@@ -233,6 +233,17 @@ def test_disks_that_are_none_are_not_shown(virt, disks, why):
     assert os.listdir(request.RUN) == []
 
 
+def test_what_a_backup_that_died_has_left_is_among_the_leftovers(virt, conn, tmp_path):
+    dom, scratch = conn.lookupByName("test"), tmp_path / "scratch"
+    scratch.mkdir()
+    with request.Journal("test").held() as journal:
+        journal.write(request.Begun("test", dom.UUIDString(), IDENT, str(scratch), False))
+        assert "backups" not in virt["virt.leftovers"](), "its process is at work"
+    assert virt["virt.leftovers"]()["backups"] == ["test"]
+    assert virt["virt.backup_sweep"]() == ["test"]
+    assert not scratch.exists() and "backups" not in virt["virt.leftovers"]()
+
+
 def test_what_was_shown_to_nobody_is_not_hidden(virt):
     assert virt["virt.backup_hide"]("a certificate") is False
     with pytest.raises(errors.InvalidInput, match="reader"):

@@ -565,3 +565,14 @@ def test_a_migration_that_was_broken_off_is_ended_by_its_source_alone(cloud, mon
     asked.clear()
     repair.repair_all(found, Silent())
     assert [function for _, function, *_ in asked if function == "virt.migrate_recover"] == []
+
+
+def test_a_backup_whose_process_died_is_ended_where_it_was(cloud, monkeypatch):
+    asked = []
+    cloud.left["hv2"]["backups"] = ["web1"]
+    monkeypatch.setattr(cloud, "one", lambda *args, **more: asked.append((*args, more)))
+    [one] = repair.chosen(repair.look(cloud)[0], what=repair.BACKUP)
+    assert one.id == "backup-broken-off:web1:hv2" and asked == []
+    repaired, remaining = repair.repair_all([one], Silent())
+    assert list(repaired) == ["web1"] and remaining == {}
+    assert asked == [("hv2", "virt.backup_sweep", {"long": True})]

@@ -57,7 +57,8 @@ class Leftovers(HostGuests):
     of them that run or were ever started, to how that is known. migrations: guest to its migration
     from here. left: `NAME@HOST` of what a host that did not answer may hold for a guest. at_work:
     guest to the operation at work on it. operations: guest to the mark of the `salt-run virt.init`
-    that made it; None of a host that does not tell. made: guest to its DeadDisks."""
+    that made it; None of a host that does not tell. made: guest to its DeadDisks. backups: guests
+    of whose backups something is left by processes that died."""
 
     unfinished: tuple[str, ...]
     migrations: dict[str, UnfinishedMigration]
@@ -66,3 +67,4 @@ class Leftovers(HostGuests):
     left: tuple[str, ...] = ()
     operations: dict[str, str] | None = seldom(None)
     made: dict[str, DeadDisks] = field(default_factory=dict)
+    backups: tuple[str, ...] = seldom(())

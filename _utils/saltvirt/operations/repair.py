@@ -34,9 +34,10 @@ PERMISSION = "permission-expired"
 GIVEN_UP = "given-up"
 LEFT = "left-on-target"
 MADE = "disk-without-guest"
+BACKUP = "backup-broken-off"
 # libvirt's word for a domain that does not run
 OFF = "shutdown"
-CODES = (HALF_MADE, BROKEN_OFF, LEFT, MADE, TWICE, KEY, PILLAR, PERMISSION, GIVEN_UP)
+CODES = (HALF_MADE, BROKEN_OFF, LEFT, MADE, BACKUP, TWICE, KEY, PILLAR, PERMISSION, GIVEN_UP)
 
 
 @dataclass(frozen=True)
@@ -136,8 +137,9 @@ def look(fleet: Fleet) -> tuple[list[Finding], dict[str, str]]:
         found += list(_of_host(fleet, host, data))
         found += list(_left(fleet, host, data))
         found += list(_made(fleet, host, data))
+        found += list(_backups(fleet, host, data))
     guests = _guests(answers)
-    half = {finding.about for finding in found if finding.code not in (LEFT, MADE)}
+    half = {finding.about for finding in found if finding.code not in (LEFT, MADE, BACKUP)}
     found += list(_given_up(fleet, answers, unreachable, half))
     found += list(_twice(fleet, answers, half))
     if not unreachable:
@@ -238,6 +240,18 @@ def _used(host: str, name: str, why: str) -> Finding:
         do=f"one of: salt {host} virt.mark_complete {given}; "
         f"salt-run virt.purge {shlex.quote(f'name={name}')} force=True",
     )  # fmt: skip
+
+
+def _backups(fleet: Fleet, host: str, data: Leftovers) -> Iterator[Finding]:
+    for name in data.backups:
+        yield Finding(
+            BACKUP, name,
+            f"a backup of it on {host} was broken off",
+            f"ended on {host}, and what the guest overwrote meanwhile is removed there",
+            f"{host} has a record of what the backup began, and no process is working on it",
+            host,
+            functools.partial(fleet.one, host, "virt.backup_sweep", long=True),
+        )  # fmt: skip
 
 
 def _left(fleet: Fleet, host: str, data: Leftovers) -> Iterator[Finding]:
