@@ -188,6 +188,8 @@ class PastTheEnd(Honest):
 
 
 class HalfSectors(Honest):
+    """It tells of a part of a sector, as for a file that ends within one."""
+
     def status(self, offset, length):
         return [(100, DATA), (length - 100, ZEROS)]
 

@@ -159,6 +159,27 @@ def test_the_definition_is_the_stored_one_with_the_disks_of_now(here):
     here.virsh("undefine web3")
 
 
+def test_disks_that_end_within_a_sector_or_have_no_byte(here):
+    """QEMU shows whole sectors of the one, and the other costs the guest no backup."""
+    here.prepare()
+    odd, empty = here.folder / "odd.raw", here.folder / "empty.raw"
+    odd.write_bytes(b"x" * 1000)
+    empty.write_bytes(b"")
+    disk = (
+        "<disk type='file' device='disk'><driver name='qemu' type='raw'/><source file='{}'/>"
+        "<target dev='{}' bus='virtio'/></disk>"
+    )
+    disks = disk.format(odd, "vdb") + disk.format(empty, "vdc")
+    xml = here.virsh("dumpxml web1").replace("</devices>", f"{disks}</devices>")
+    (here.folder / "odd.xml").write_text(xml)
+    here.virsh(f"define {here.folder}/odd.xml")
+    made = done(here, "backup", name="web1")
+    assert made["skipped"] == {"vdc": "it has a size of 0"}
+    path = done(here, "backup_bring", name="web1", disk="vdb", overcommit=True)["path"]
+    here.sh(f"qemu-img convert -O raw {path} {here.folder}/odd.restored")
+    assert (here.folder / "odd.restored").read_bytes() == (b"x" * 1000).ljust(1024, b"\0")
+
+
 def test_what_is_encrypted_lies_in_plain_at_no_target(here):
     here.prepare()
     secret = here.folder / "secret.xml"

@@ -52,7 +52,6 @@ LIES = {
     hostile_nbd.NoParts: "does not tell what is to be read",
     hostile_nbd.ForgetsParts: "does not tell what is to be read",
     hostile_nbd.EndsParts: "does not tell what is to be read",
-    hostile_nbd.HalfSectors: "parts of sectors",
     hostile_nbd.Hangs: "the host was silent for",
     hostile_nbd.TooLong: "shows the disk no more",
     hostile_nbd.TooShort: "shows the disk no more",

@@ -106,7 +106,6 @@ def test_each_wait_for_the_host_has_an_end_and_no_work_of_ours_has(guest, progra
 LIES = {
     hostile_nbd.Gone: "cannot read vda of 127.0.0.1:",
     hostile_nbd.Larger: "vda has 4611686018427387904 bytes by now, it had",
-    hostile_nbd.HalfSectors: "the host tells of parts of sectors",
     hostile_nbd.ForgetsParts: "the host does not tell what is to be read from 0 on: nbd_block_stat",
     hostile_nbd.Breaks: "the host shows the disk no more: nbd_pread",
 }
@@ -119,6 +118,25 @@ def test_whose_fault_it_is_that_there_is_no_backup_is_said(tmp_path, program, li
     with pytest.raises(errors.VirtError, match=LIES[lie]):
         served(guest, lie(os.urandom(MIB) * (guest.size // MIB), guest.reader.authority))
     assert not guest.target.stock(UUID).backups
+
+
+def test_a_sector_of_which_a_part_is_data_is_data(tmp_path, program):
+    """A host tells so of a file that ends within a sector."""
+    guest = Pulled(tmp_path, tmp_path / "target")
+    image = os.urandom(100).ljust(guest.size, b"\0")
+    made = served(guest, hostile_nbd.HalfSectors(image, guest.reader.authority))
+    assert made.moved_bytes == 512
+    restored(guest, made.ident, tmp_path / "raw")
+    assert (tmp_path / "raw").read_bytes() == image
+
+
+@pytest.mark.parametrize("compress", [None, "zstd"])
+def test_a_raw_disk_that_ends_within_a_sector_is_backed_up(tmp_path, program, compress):
+    guest = Pulled(tmp_path, tmp_path / "target", size=1024, kind="raw")
+    guest.disk.write_bytes(b"x" * 1000)
+    ident, _ = guest.back_up(compress=compress)
+    restored(guest, ident, tmp_path / "raw")
+    assert (tmp_path / "raw").read_bytes() == (b"x" * 1000).ljust(1024, b"\0")
 
 
 def test_a_sparse_disk_that_the_guest_overwrites_meanwhile_is_backed_up(tmp_path, program):

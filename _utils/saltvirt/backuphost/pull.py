@@ -186,7 +186,7 @@ def _amount(job: Pull, disk: PulledDisk, watch: Watch) -> Amount:
         data = most = 0
         for one in _wanted(job, source, disk, watch):
             data += one.length if one.kind == DATA else 0
-            most += _up(one.end) - _down(one.offset)
+            most += _up(one.end, CLUSTER_BYTES) - _down(one.offset, CLUSTER_BYTES)
     return Amount(data, min(most, disk.size_bytes), _stored(job, disk, data))
 
 
@@ -199,9 +199,10 @@ def _stored(job: Pull, disk: PulledDisk, data: int) -> int | None:
 
 
 def _wanted(job: Pull, source: Any, disk: PulledDisk, watch: Watch) -> Iterator[Extent]:
-    """What of a disk is to be read."""
+    """What of a disk is to be read: whole clusters where it is compressed, else whole sectors. A
+    file that ends within a sector reads as zeros from there on, and its host says so."""
     found = exports.extents(source, disk.size_bytes, disk.contexts, lambda: watch(job.silent_s))
-    return _clusters(found) if job.compressed(disk) else found
+    return _rounded(found, CLUSTER_BYTES if job.compressed(disk) else _SECTOR)
 
 
 def _room(folder: str, wanted: int, done: int = 0) -> None:
@@ -350,8 +351,6 @@ def _storage_watched(copy: _Copy, silent_s: float) -> Iterator[None]:
 def _cut(found: Iterable[Extent]) -> Iterator[Extent]:
     """Data in pieces, each within a grid of PIECE_BYTES."""
     for one in found:
-        if one.offset % _SECTOR:
-            raise errors.OperationFailed("the host tells of parts of sectors")
         if one.kind == ZEROS:
             yield one
             continue
@@ -362,33 +361,33 @@ def _cut(found: Iterable[Extent]) -> Iterator[Extent]:
             at = end
 
 
-def _clusters(found: Iterable[Extent]) -> Iterator[Extent]:
-    """Whole clusters: one that is told of in part is data."""
+def _rounded(found: Iterable[Extent], unit: int) -> Iterator[Extent]:
+    """Whole units: one that is told of in part is data."""
     told = 0
     for one in found:
         begin = max(told, one.offset)
         if begin >= one.end:
             continue
-        first, last = _down(begin), _down(one.end)
-        told = _up(one.end)
+        first, last = _down(begin, unit), _down(one.end, unit)
+        told = _up(one.end, unit)
         if one.kind == DATA:
             yield Extent(first, told - first, DATA)
             continue
         if first < begin:
-            yield Extent(first, CLUSTER_BYTES, DATA)
-            first += CLUSTER_BYTES
+            yield Extent(first, unit, DATA)
+            first += unit
         if first < last:
             yield Extent(first, last - first, one.kind)
         if max(first, last) < told:
-            yield Extent(last, CLUSTER_BYTES, DATA)
+            yield Extent(last, unit, DATA)
 
 
-def _down(offset: int) -> int:
-    return offset // CLUSTER_BYTES * CLUSTER_BYTES
+def _down(offset: int, unit: int) -> int:
+    return offset // unit * unit
 
 
-def _up(offset: int) -> int:
-    return -(-offset // CLUSTER_BYTES) * CLUSTER_BYTES
+def _up(offset: int, unit: int) -> int:
+    return -(-offset // unit) * unit
 
 
 @contextlib.contextmanager

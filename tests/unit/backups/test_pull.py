@@ -65,15 +65,16 @@ def test_a_server_that_does_not_tell_of_a_bitmap_is_an_error():
         list(exports.extents(told, 4 * BLOCK, (FIRST,)))
 
 
+@pytest.mark.parametrize("cluster", [pull._SECTOR, pull.CLUSTER_BYTES])
 @pytest.mark.parametrize("seed", range(60))
-def test_what_is_compressed_is_read_by_whole_clusters_and_each_once(seed):
-    """A cluster of which anything is data, or which is told of in part, is data; no byte that was
-    told of is missing, and none of another cluster is there."""
-    chance, cluster, block = random.Random(seed), pull.CLUSTER_BYTES, pull.CLUSTER_BYTES // 4
+def test_what_is_read_are_whole_sectors_or_clusters_and_each_once(seed, cluster):
+    """One of which anything is data, or which is told of in part, is data; no byte that was told of
+    is missing, and none of another one is there."""
+    chance, block = random.Random(seed), cluster // 4
     kinds = [chance.choice([DATA, DATA, ZEROS, None]) for _ in range(chance.randrange(4, 90, 4))]
     given = [Extent(n * block, block, kind) for n, kind in enumerate(kinds) if kind]
     found, end = {}, 0
-    for one in pull._clusters(merged(given)):
+    for one in pull._rounded(merged(given), cluster):
         assert one.offset >= end and one.length > 0
         assert one.offset % cluster == one.length % cluster == 0
         end = one.end
