@@ -1,5 +1,8 @@
 """What goes with a domain's definition, and in which ways libvirt is asked for it."""
 
+import calendar
+import os
+import time
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -9,9 +12,10 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.domain import purge, removal
+from saltvirt.host.domain import metadata, purge, removal
 from saltvirt.host.migration import facts
 from saltvirt.host.storage import files, references, usage
+from saltvirt.xml.metadata import GuestRecord
 from tests.functional import embedded
 from tests.functional.test_usage import create, disk, place  # noqa: F401
 
@@ -186,6 +190,32 @@ def test_of_two_files_of_variables_neither_goes_while_one_is_used(place, by):  #
         assert said(place, dom) == KEEP
         other.undefine()
     dom.destroy()
+
+
+@pytest.mark.parametrize(("worker", "written", "what"), [
+    ("0:0:0", "2026-11-27T11:59:59Z", KEEP), ("0:0:0", "2026-11-27T12:00:00Z", GOES),
+    (None, "2026-11-27T11:59:59Z", GOES),
+])  # fmt: skip
+def test_variables_from_before_a_guest_that_was_never_whole_stay(
+    place,  # noqa: F811
+    worker,
+    written,
+    what,
+):
+    """They are of an earlier guest of its name: the undo of a restore, or virt.repair, would
+    delete its boot entries and keys."""
+    own = create(place.root / "web1_VARS.fd")
+    seconds = calendar.timegm(time.strptime(written, "%Y-%m-%dT%H:%M:%SZ"))
+    os.utime(own, (seconds, seconds))
+    dom = place.guest(os=OLD.format(own))
+    record = GuestRecord(version=1, created="2026-11-27T12:00:00Z", creating=worker)
+    metadata.write(dom, record)
+    assert said(place, dom) == what
+    going, staying = removal.variables_plan(place.conn, dom)
+    if what == KEEP:
+        assert (going, staying) == ([], {str(own): "it is older than web1, which was never whole"})
+    else:
+        assert (going, staying) == ([str(own)], {})
 
 
 def test_variables_that_are_not_there_are_in_nobodys_way(place):  # noqa: F811

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from xml.etree import ElementTree
 
@@ -10,12 +12,14 @@ from saltvirt import errors
 from saltvirt.creation import Phase
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
-from saltvirt.host.domain import creation, lookup, snapshot_state
+from saltvirt.host.domain import creation, lookup, metadata, snapshot_state
 from saltvirt.host.storage import files, usage
 
 # an older daemon or another driver refuses flags that it does not know
 _FLAGS_UNKNOWN = ("VIR_ERR_INVALID_ARG", "VIR_ERR_NO_SUPPORT", "VIR_ERR_OPERATION_UNSUPPORTED")
 
+# later than all that a clock says
+_NEVER = "9999"
 NOT_PROVEN = "firmware variables in a file that is not proven to belong to"
 
 
@@ -26,7 +30,8 @@ def _flags(*names: str) -> int:
 @contextlib.contextmanager
 def variables(conn: libvirt.virConnect, dom: libvirt.virDomain) -> Iterator[str]:
     """For the block, what to do with the file of the firmware's variables: NVRAM (it goes), or
-    KEEP_NVRAM where it is not proven that it is the guest's own and that nobody else uses it."""
+    KEEP_NVRAM where it is not proven that it is the guest's own and that nobody else uses it. So
+    does one stay that is older than a guest that was never whole: an earlier guest has left it."""
     with usage.closed(conn, _variables(dom)) as held:
         why = _kept(conn, dom, held)
         yield "KEEP_NVRAM" if any(why.values()) else "NVRAM"
@@ -64,13 +69,34 @@ def _kept(
     for path, why in found.items():
         shared = usage.others_may_have(conn, path)
         foreign = not files.are_own_variables(path, dom.name())
+        older = _is_older(dom, path)
         found[path] = (
             why
             or used.why(usage.keys_of(conn, path))
             or (f"other hosts may have it ({shared})" if shared else None)
             or (f"{NOT_PROVEN} {dom.name()}" if foreign else None)
+            or (f"it is older than {dom.name()}, which was never whole" if older else None)
         )
     return found
+
+
+def _is_older(dom: libvirt.virDomain, path: str) -> bool:
+    """Whether a file was there before the creation of a guest that was never whole; also where
+    nobody can know."""
+    begun = _begun(ElementTree.fromstring(text) for text in usage.texts(dom))
+    if not begun:
+        return False
+    try:
+        written = os.stat(path).st_mtime
+    except OSError:
+        return True
+    return any(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(written)) < one for one in begun)
+
+
+def _begun(trees: Iterable[ElementTree.Element]) -> list[str]:
+    """When the creation of a guest that was never whole began, by its definitions."""
+    incomplete = [one for one in trees if creation.of_tree(one) is not Phase.COMPLETE]
+    return [metadata.of_tree(one).created or _NEVER for one in incomplete]
 
 
 def tpm(conn: libvirt.virConnect, dom: libvirt.virDomain) -> str | None:
@@ -86,7 +112,7 @@ def tpm(conn: libvirt.virConnect, dom: libvirt.virDomain) -> str | None:
     own = f"{files.TPM_STATE}/{dom.UUIDString()}"
     sources = (one.find("source") for one in backends)
     places = {own if source is None else source.get("path", own) for source in sources}
-    never_whole = any(creation.of_tree(tree) is not Phase.COMPLETE for tree in trees)
+    never_whole = bool(_begun(trees))
     shared = any(usage.others_may_have(conn, path) for path in places)
     foreign = {files.real(path) for path in places} != {files.real(own)}
     return "KEEP_TPM" if shared or never_whole or foreign else "TPM"
