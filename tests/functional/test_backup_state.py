@@ -173,14 +173,34 @@ def test_a_restore_that_fails_leaves_the_state_that_was_there(guest, over):
     assert guest.sh(f"ls -d {NVRAM}/*before* {place}.*", check=False) == ""
 
 
-def test_a_backup_from_before_says_that_the_guest_has_new_ones(guest):
-    made = done(guest, "backup", name="web1")
+def test_a_restore_that_fails_before_it_reads_the_state_keeps_what_an_earlier_guest_left(guest):
+    """Its definition is there by then, and libvirt takes variables away with a definition."""
+    done(guest, "backup", name="web1")
+    change(guest)
+    changed, mine = digests(guest), uuid(guest)
+    guest.virsh("undefine web1 --keep-nvram --keep-tpm")
+    guest.sh(f"rm {guest.disk}; touch -d '1 hour ago' {NVRAM}/web1_VARS.fd")
+    guest.sh(f"mount -t tmpfs -o ro none {guest.images}")
+    asked = {"name": "web1", "folder": str(guest.target), "overcommit": True}
+    answer, wrong = guest.hypervisor.ask("virt.backup_bring", **asked)
+    guest.sh(f"umount -l {guest.images}")
+    assert answer is None and "Read-only file system" in wrong
+    assert "web1" not in guest.virsh("list --all --name")
+    assert digests(guest, of=mine) == changed
+
+
+def without_state(guest, made):
+    """The backup is as an older Salt Virt made it."""
     [folder] = guest.target.glob(f"*/{made['ident']}")
     record = json.loads((folder / "record.json").read_text())
     del record["state"]
     data = json.dumps(record, indent=1, sort_keys=True) + "\n"
     (folder / "record.json").write_text(data)
     guest.sh(f"cd {folder}; rm state.*; sha256sum record.json > record.sha256")
+
+
+def test_a_backup_from_before_says_that_the_guest_has_new_ones(guest):
+    without_state(guest, done(guest, "backup", name="web1"))
     changed = digests(guest)
     kept = bring(guest, over=True)["warnings"]
     assert kept == [
@@ -190,6 +210,25 @@ def test_a_backup_from_before_says_that_the_guest_has_new_ones(guest):
     done(guest, "backup_undo", name="web1")
     new = bring(guest, new="web2")["warnings"]
     assert new[:2] == [one.replace("web1 keeps its", "web2 begins with new") for one in kept]
+
+
+def test_variables_in_a_folder_of_its_own_are_not_said_to_be_kept(guest):
+    """The restored guest has libvirt's own folder; an undo brings the other one back."""
+    without_state(guest, done(guest, "backup", name="web1"))
+    libvirts, own = f"{NVRAM}/web1_VARS.fd", f"{guest.folder}/own.fd"
+    xml = guest.virsh("dumpxml web1 --inactive").replace(libvirts, own)
+    assert own in xml
+    (guest.folder / "own.xml").write_text(xml)
+    guest.sh(f"mv {libvirts} {own}")
+    guest.virsh(f"define {guest.folder}/own.xml")
+    assert bring(guest, over=True)["warnings"] == [
+        "web1 begins with new firmware variables: the backup has none; what it had stays in "
+        f"{own} for virt.backup_undo",
+        "web1 keeps its TPM state: the backup has none",
+    ]
+    assert own not in guest.virsh("dumpxml web1 --inactive")
+    done(guest, "backup_undo", name="web1")
+    assert own in guest.virsh("dumpxml web1 --inactive") and os.path.exists(own)
 
 
 def test_what_is_a_link_is_in_no_backup_and_named(guest):

@@ -113,8 +113,14 @@ class Over(Restore):
 
     def put_state(self, state: dict[str, bytes]) -> None:
         """What it has of its own makes way, and is put down with how it was."""
+        name, has = self.guest.name, guest_state.where(self.conn, self.dom)
         for what in [] if self.only else guest_state.lacking(self.model, state):
-            self.tools.warn(f"{self.guest.name} keeps its {what}: {self.no_state}")
+            had = self.had.get(what)
+            if had and had == has.get(what):
+                self.tools.warn(f"{name} keeps its {what}: {self.no_state}")
+                continue
+            stays = f"; what it had stays in {had} for {UNDO}" if had else ""
+            self.tools.warn(f"{name} begins with new {what}: {self.no_state}{stays}")
         kept = guest_state.places(self.dom, state)
         if kept:
             self.undo.push("put back the firmware variables", guest_state.put_back, kept)
@@ -142,6 +148,7 @@ class Over(Restore):
             if _definition(self.dom) != self.before:
                 raise errors.OperationFailed(f"{name} was changed meanwhile: begin again")
             built, made = self.definition(), tuple(work.file for work in self.works)
+            self.had = guest_state.where(self.conn, self.dom)
             self.undo.push("forget how it was", aside.forget, uuid)
             self.aside = Aside(uuid, name, self.shown.ident, self.before, made)
             aside.keep(self.aside)

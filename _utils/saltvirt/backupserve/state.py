@@ -20,7 +20,7 @@ from saltvirt.backups import archive
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain.aside import KeptState
-from saltvirt.host.storage import files
+from saltvirt.host.storage import files, usage
 from saltvirt.xml.domain import Domain
 
 FIRMWARE, TPM = "firmware variables", "TPM state"
@@ -77,6 +77,21 @@ def lacking(model: Domain, state: Collection[str]) -> list[str]:
     """What of it a guest has, and an archive has not."""
     prefixes = {FIRMWARE: archive.VARIABLES, TPM: archive.TPM}
     return [what for what in has(model) if not any(one.startswith(prefixes[what]) for one in state)]
+
+
+def where(conn: libvirt.virConnect, dom: libvirt.virDomain) -> dict[str, str]:
+    """Each of it that a guest has by now to its path, also if that is not libvirt's own. What was
+    never made is not there."""
+    root = ElementTree.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
+    found = {}
+    if path := files.variables_of(root):
+        found[FIRMWARE] = path
+    backend = root.find("devices/tpm/backend[@type='emulator']")
+    if backend is not None:
+        source = backend.find("source")
+        own = os.path.join(files.TPM_STATE, dom.UUIDString())
+        found[TPM] = own if source is None else source.get("path", own)
+    return {what: path for what, path in found.items() if usage.is_there(conn, path)}
 
 
 def _variables(conn: libvirt.virConnect, root: ElementTree.Element) -> dict[str, bytes]:
