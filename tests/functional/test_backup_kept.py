@@ -273,7 +273,7 @@ def test_what_one_that_died_began_of_a_guest_that_runs_is_ended_by_the_next(
         dead = keeper.Keeper(asked, journal)
         dead.begin()
         dead._relay.end()
-    assert is_backed_up(runs) and os.listdir(f"{folder}/images/_backup/web1")
+    assert is_backed_up(runs) and os.listdir(f"{folder}/images/_backup/web1@{HOST}")
     api.clean(conn, "web1")
     assert runs.isActive() and not is_backed_up(runs)
     nothing_is_left(folder, conn)
@@ -391,7 +391,7 @@ def test_what_a_dead_one_left_of_any_guest_is_ended_by_the_next_of_another(
         assert api.sweep(conn) == [], "it is at work"
     runs.destroy()
     runs.undefineFlags(libvirt.VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA)
-    assert os.path.isdir(f"{folder}/images/_backup/web1")
+    assert os.path.isdir(f"{folder}/images/_backup/web1@{HOST}")
     assert api.sweep(conn) == ["web1"]
     nothing_is_left(folder, conn)
     assert api.sweep(conn) == []

@@ -19,7 +19,7 @@ pytest.importorskip("cryptography")
 from saltvirt import doors, errors
 from saltvirt.backups import record
 from saltvirt.backups.answers import PlannedDisk
-from saltvirt.backupserve import api, keeper, request
+from saltvirt.backupserve import api, keeper, request, running
 from saltvirt.backupserve.request import Begun, EndRequest, Journal, ServeRequest
 from saltvirt.host.domain import guest_lock
 from saltvirt.images import bitmaps
@@ -99,7 +99,7 @@ def served(asked):
 
 def nothing_is_left(folder, conn):
     assert Journal("web1").read() is None
-    for path in (request.exports_of("web1"), f"{folder}/images/_backup/web1"):
+    for path in (request.exports_of("web1"), f"{folder}/images/_backup/web1@{HOST}"):
         assert not os.path.lexists(path)
 
 
@@ -211,7 +211,7 @@ def replaced(asked, **given):
 @pytest.mark.parametrize("there", ["gone", "another", "itself"])
 def test_what_a_process_that_died_had_begun_is_ended(guest, conn, folder, there):
     """Of one that is off now, or is another guest of the name, libvirt is asked nothing."""
-    scratch = f"{folder}/images/_backup/web1"
+    scratch = f"{folder}/images/_backup/web1@{HOST}"
     os.makedirs(scratch)
     uuid = UUID if there == "itself" else UUID.replace("b7", "c8")
     journal = Journal("web1")
@@ -220,6 +220,17 @@ def test_what_a_process_that_died_had_begun_is_ended(guest, conn, folder, there)
         conn.lookupByName("web1").undefine()
     api.clean(conn, "web1")
     nothing_is_left(folder, conn)
+
+
+def test_what_another_host_keeps_on_the_same_storage_stays(asked, conn, folder):
+    """This host died in a backup of the guest, which now is backed up where it was started."""
+    mine, others = running.scratch(asked), running.scratch(replaced(asked, host="hv2"))
+    for path in (mine, others):
+        running.make_scratch(path)
+    Journal("web1").write(Begun("web1", UUID, IDENT, mine, active=True))
+    conn.lookupByName("web1").undefine()
+    assert api.sweep(conn) == ["web1"]
+    assert not os.path.exists(mine) and os.path.isdir(others)
 
 
 def test_its_process_has_died_where_it_had_begun_that_backup_and_no_other(guest, conn, folder):

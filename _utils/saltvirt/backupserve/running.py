@@ -164,8 +164,10 @@ def exports_of(dom: libvirt.virDomain) -> str:
 
 
 def scratch(request: ServeRequest) -> str:
-    """The folder of what the guest overwrites meanwhile."""
-    return os.path.join(request.scratch, request.guest)
+    """The folder of what the guest overwrites meanwhile. Its name has the host: hosts may share the
+    file system, and one removes what a dead backup of its own has left while another has the guest
+    and backs it up."""
+    return os.path.join(request.scratch, f"{request.guest}@{request.host}")
 
 
 def make_scratch(path: str) -> None:
