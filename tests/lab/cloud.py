@@ -155,8 +155,7 @@ class Cloud:
         say("machines booted")
         wanted = set(self.names()[1:])
         end = time.monotonic() + timeout_s
-        ping = ["salt", "-t", "2", "hv*", "test.ping", "--out=json", "--static"]
-        answered = set()
+        patience_s, answered = 2, set()
         while not wanted <= answered:
             if time.monotonic() > end:
                 raise LabError(
@@ -164,7 +163,9 @@ class Cloud:
                     f"their logs are in {paths.INSTANCES / (self.name + '.failed')}"
                 )
             time.sleep(0.3)
+            ping = ["salt", "-t", str(patience_s), "hv*", "test.ping", "--out=json", "--static"]
             done = self.exec("master", ping, check=False)
+            patience_s = min(2 * patience_s, 60)  # others may have the CPU
             try:
                 answered = {k for k, v in json.loads(done.stdout).items() if v is True}
             except ValueError:
@@ -262,6 +263,7 @@ def prepare(machine, hosts):
     machine.write("/etc/machine-id", uuid.uuid4().hex + "\n", 0o444)
     (machine.root / "etc/resolv.conf").unlink(missing_ok=True)
     machine.write("/etc/resolv.conf", f"nameserver {MASTER}\n")
+    machine.write("/etc/systemd/system.conf.d/lab.conf", config.PATIENT)
     wants = machine.root / "etc/systemd/system/multi-user.target.wants"
     wants.mkdir(parents=True, exist_ok=True)
     (wants / "systemd-networkd.service").symlink_to("/lib/systemd/system/systemd-networkd.service")

@@ -62,6 +62,8 @@ dhcp-range={network.PREFIX}.100,{network.PREFIX}.200,12h
 dhcp-option=option:dns-server,{network.MASTER}
 dhcp-leasefile=/run/lab-dnsmasq.leases
 """
+# systemd's 90 s end a Salt master that starts while others have the CPU
+PATIENT = "[Manager]\nDefaultTimeoutStartSec=30min\n"
 BRIDGE = "[NetDev]\nName=br0\nKind=bridge\n[Bridge]\nSTP=no\nForwardDelaySec=0\n"
 IN_BRIDGE = "[Match]\nName=eth0\n[Network]\nBridge=br0\n"
 
