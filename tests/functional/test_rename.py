@@ -170,10 +170,12 @@ def test_a_guest_of_another_name_is_not_of_its_deployment_any_more(host, image):
     assert marked(host, "web2") == {"groups": "web", "owner": "ann"}
 
 
-def test_the_volume_for_cloud_init_is_renamed_with_its_guest(web1):
+@pytest.mark.parametrize("folder", ["images", "of the host from which it came"])
+def test_the_volume_for_cloud_init_is_renamed_with_its_guest(web1, tmp_path, folder):
     """Else the next guest of the old name would write over it, and nobody would eject it."""
-    iso = web1.images / "_seed" / "web1.iso"
-    iso.parent.mkdir()
+    images = web1.images if folder == "images" else tmp_path / "earlier"
+    iso = images / "_seed" / "web1.iso"
+    iso.parent.mkdir(parents=True)
     iso.write_bytes(bytes(2048))
     xml = web1.conn.lookupByName("web1").XMLDesc()
     own = f'<saltvirt:disk target="hda" path="{iso}"/></saltvirt:guest>'

@@ -73,7 +73,7 @@ def test_certificates_come_by_the_pillar_and_stay(cloud, keys):
 
 def test_a_revoked_host_gets_none_until_that_is_undone(cloud, keys):
     assert keys()["result"] is True
-    cloud.run("virt.revoke", "hv1")
+    cloud.run("virt.revoke", "hv1", force=True)
     try:
         refused = keys()
         assert refused["result"] is False

@@ -91,9 +91,8 @@ class Rename:
     def _move(self, own: OwnDisk) -> FileMove | None:
         """The FileMove of a disk in our record; None for one that keeps its name."""
         path = files.volume_path(self.conn, own.pool, own.volume) if own.pool else own.path
-        images = self.tools.admission_config.images_dir
-        if path and path == seed_drive.path(images, self.old) and files.is_regular(path):
-            return FileMove(path, seed_drive.path(images, self.guest.name))
+        if path and seed_drive.is_of(path, self.old) and files.is_regular(path):
+            return FileMove(path, os.path.join(os.path.dirname(path), f"{self.guest.name}.iso"))
         name = os.path.basename(path or "")
         if not path or not (name.startswith(f"{self.old}_") and files.is_regular(path)):
             return None
@@ -199,10 +198,11 @@ class Rename:
         self.tools.say("seed", "giving its minion the new name", within_s=guest_builder.SEEDING_S)
         if self.tools.begin:
             self.tools.begin()
-        volume = seed_drive.path(self.tools.admission_config.images_dir, self.guest.name)
-        if self.tools.reissue and os.path.lexists(volume):
-            # cloud-init may have to read it yet
-            self.tools.reissue(self.guest.name, volume, volume, [])
+        sources = [one.source.file or "" for one in self.model.disks if one.source]
+        for volume in (one for one in sources if seed_drive.is_of(one, self.guest.name)):
+            if self.tools.reissue and os.path.lexists(volume):
+                # cloud-init may have to read it yet
+                self.tools.reissue(self.guest.name, volume, volume, [])
         return self.tools.seed(self.guest.name, path or "", disk.driver_type or "raw", [])
 
     def _refresh(self, moves: list[FileMove]) -> None:

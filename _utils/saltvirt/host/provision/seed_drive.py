@@ -23,6 +23,13 @@ def path(images_dir: str, guest: str) -> str:
     return os.path.join(os.path.abspath(images_dir), FOLDER, f"{guest}.iso")
 
 
+def is_of(place: str, guest: str) -> bool:
+    """Whether a path is that of the guest's volume, in this host's folder of images or in that of
+    the host from which the guest came."""
+    folder, name = os.path.split(place)
+    return name == f"{guest}.iso" and os.path.basename(folder) == FOLDER
+
+
 def _drive(dom: libvirt.virDomain, volume: str, flags: int) -> Disk | None:
     """The guest's drive with the volume in it, or None."""
     tree = Domain.fromstring(dom.XMLDesc(flags))
