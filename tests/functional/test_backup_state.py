@@ -214,6 +214,19 @@ def test_a_backup_from_before_says_that_the_guest_has_new_ones(guest):
     assert new[:2] == [one.replace("web1 keeps its", "web2 begins with new") for one in kept]
 
 
+def test_what_an_earlier_guest_left_is_not_said_to_be_new(guest):
+    without_state(guest, done(guest, "backup", name="web1"))
+    mine = uuid(guest)
+    guest.virsh("undefine web1 --keep-nvram --keep-tpm")
+    guest.sh(f"rm {guest.disk}")
+    assert bring(guest)["warnings"] == [
+        f"web1 begins with the {what} that an earlier guest left in {path}: the backup has none"
+        for what, path in [
+            ("firmware variables", f"{NVRAM}/web1_VARS.fd"), ("TPM state", f"{SWTPM}/{mine}"),
+        ]
+    ]  # fmt: skip
+
+
 def test_variables_in_a_folder_of_its_own_are_not_said_to_be_kept(guest):
     """The restored guest has libvirt's own folder; an undo brings the other one back."""
     without_state(guest, done(guest, "backup", name="web1"))

@@ -120,7 +120,7 @@ class Over(Restore):
                 self.tools.warn(f"{name} keeps its {what}: {self.no_state}")
                 continue
             stays = f"; what it had stays in {had} for {UNDO}" if had else ""
-            self.tools.warn(f"{name} begins with new {what}: {self.no_state}{stays}")
+            self.tools.warn(f"{self.begins(what, has.get(what))}{stays}")
         kept = guest_state.places(self.dom, state)
         if kept:
             self.undo.push("put back the firmware variables", guest_state.put_back, kept)

@@ -140,14 +140,22 @@ class Restore(GuestBuilder):
     def put_state(self, state: dict[str, bytes]) -> None:
         """The firmware variables and the TPM state of the backup become the guest's. What is there
         of an earlier guest stays, under another name."""
-        name = self.guest.name
+        left = guest_state.where(self.conn, self.dom)
         for what in guest_state.lacking(self.model, state):
-            self.tools.warn(f"{name} begins with new {what}: {self.no_state}")
+            self.tools.warn(self.begins(what, left.get(what)))
         self.kept = guest_state.places(self.dom, state)
         guest_state.put(self.dom, state, self.kept)
         for one in self.kept:
             if one.was_there:
                 self.tools.warn(f"{one.path}, which was there already, is {one.kept} now")
+
+    def begins(self, what: str, left: str | None) -> str:
+        """With which firmware variables or TPM state the guest begins, if none of the backup is put
+        back. left: where libvirt finds those of an earlier guest."""
+        those = f"new {what}"
+        if left and connection.is_local(self.conn):
+            those = f"the {what} that an earlier guest left in {left}"
+        return f"{self.guest.name} begins with {those}: {self.no_state}"
 
     @property
     def no_state(self) -> str:
