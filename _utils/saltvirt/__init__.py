@@ -82,10 +82,9 @@ def fresh() -> ModuleType:
 class Later(ModuleType):
     """A module that is imported at the first use of one of its names, with its group."""
 
-    def __init__(self, name: str, group: list[Later]) -> None:
+    def __init__(self, name: str, group: dict[str, Later]) -> None:
         super().__init__(name)
         vars(self).update(_group=group, _module=None)
-        group.append(self)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # whoever inspects an adapter does not use the library
@@ -103,13 +102,16 @@ class Later(ModuleType):
         not begin with the files before a sync and end with those after it."""
         if self._module is None:
             check()
-            for one in self._group:
-                vars(one)["_module"] = importlib.import_module(one.__name__)
+            for name, one in self._group.items():
+                vars(one)["_module"] = importlib.import_module(name)
         module: ModuleType = self._module
         return module
 
 
 _switching = threading.RLock()
+# by the name of an adapter. Salt executes an adapter again in the same module: a group that the
+# module itself kept would have what an older library had.
+_groups: dict[str, dict[str, Later]] = {}
 
 
 @contextlib.contextmanager
@@ -121,24 +123,28 @@ def later() -> Iterator[None]:
     adapters. Only modules can be named, not what is in them. A module that the process holds
     already is taken as it is.
     """
-    real, thread = builtins.__import__, threading.get_ident()
+    real, thread, is_within = builtins.__import__, threading.get_ident(), True
 
-    def take(name: str, *args: Any) -> Any:
-        if threading.get_ident() != thread or name.split(".", maxsplit=1)[0] != __name__:
-            return real(name, *args)
-        adapter, _, wanted, _ = args
-        group: list[Later] = adapter.setdefault("__later__", [])
-        modules = {one: f"{name}.{one}" for one in wanted}
-        return SimpleNamespace(**{
-            one: sys.modules.get(module) or Later(module, group) for one, module in modules.items()
-        })  # fmt: skip
+    def take(*args: Any, **kwargs: Any) -> Any:
+        # another copy of the library, in another thread, may put this one back when it is over
+        is_mine = is_within and threading.get_ident() == thread and not kwargs
+        if not is_mine or args[0].split(".", maxsplit=1)[0] != __name__:
+            return real(*args, **kwargs)
+        package, adapter, _, wanted, _ = args
+        return SimpleNamespace(**{one: _later(f"{package}.{one}", adapter) for one in wanted})
 
     with _switching:
-        builtins.__import__ = take  # type: ignore[assignment]
+        builtins.__import__ = take
         try:
             yield
         finally:
-            builtins.__import__ = real
+            builtins.__import__, is_within = real, False
+
+
+def _later(name: str, adapter: dict[str, Any]) -> ModuleType:
+    """A module that the process holds, or one that is imported with the adapter's others."""
+    group = _groups.setdefault(adapter["__name__"], {})
+    return sys.modules.get(name) or group.setdefault(name, Later(name, group))
 
 
 def preload() -> None:

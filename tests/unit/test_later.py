@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+import shutil
 import sys
 import threading
 
@@ -129,6 +130,87 @@ def test_imports_are_pythons_own_afterwards_also_after_a_failure():
     with pytest.raises(RuntimeError), saltvirt.later():
         raise RuntimeError
     assert builtins.__import__ is before
+
+
+ADAPTER = """
+import saltvirt
+saltvirt = saltvirt.fresh()
+with saltvirt.later():
+    from saltvirt import {0}
+def go():
+    return {0}.WORDS
+"""
+
+
+@pytest.fixture
+def loaded(package, tmp_path):  # noqa: F811
+    """Loads an adapter that uses a module of the library, as Salt does after each refresh."""
+    config, loader = pytest.importorskip("salt.config"), pytest.importorskip("salt.loader")
+    opts = config.minion_config(None)
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    opts.update(module_dirs=[str(folder)], grains={"id": "hv1"})
+
+    def load(uses):
+        for one in ("before", "after"):
+            (package / f"{one}.py").unlink(missing_ok=True)
+        (package / f"{uses}.py").write_text(f"WORDS = {uses!r}\n")
+        adapter = folder / "virt_tried.py"
+        adapter.write_text(ADAPTER.format(uses))
+        shutil.rmtree(folder / "__pycache__", ignore_errors=True)
+        functions = loader.minion_mods(opts, whitelist=["virt_tried"])
+        assert "virt_tried.go" in functions
+        return functions
+
+    yield load
+    for name in [name for name in sys.modules if name.endswith(".virt_tried")]:
+        del sys.modules[name]
+
+
+def test_an_adapter_that_is_executed_again_needs_nothing_of_an_older_library(loaded):
+    """Salt 3008 does so in the module of the first time, as in a run of states that syncs."""
+    loaded("before")
+    assert loaded("after")["virt_tried.go"]() == "after"
+
+
+def test_an_adapter_that_is_executed_often_keeps_its_modules_once(loaded):
+    for _ in range(5):
+        functions = loaded("before")
+    import saltvirt
+
+    [group] = saltvirt._groups.values()
+    assert [*group] == ["saltvirt.before"]
+    assert functions["virt_tried.go"]() == "before"
+
+
+def test_other_threads_may_import_with_keywords_meanwhile():
+    got = []
+    with saltvirt.later():
+        thread = threading.Thread(
+            target=lambda: got.append(__import__("saltvirt.units", fromlist=["units"]))
+        )
+        thread.start()
+        thread.join()
+    assert [one.__name__ for one in got] == ["saltvirt.units"]
+
+
+def test_two_copies_of_the_library_at_once_leave_imports_as_they_were(package):  # noqa: F811
+    import saltvirt as old
+
+    real = builtins.__import__
+    try:
+        one = old.later()
+        one.__enter__()
+        (package / "added.py").write_text("X = 1\n")
+        two = old.fresh().later()
+        two.__enter__()
+        one.__exit__(None, None, None)
+        two.__exit__(None, None, None)
+        from saltvirt import units
+
+        assert units.__file__
+    finally:
+        builtins.__import__ = real
 
 
 @pytest.mark.parametrize("path", ADAPTERS, ids=lambda path: f"{path.parent.name}/{path.name}")
