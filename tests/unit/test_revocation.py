@@ -1,5 +1,7 @@
 """A hypervisor that may still run guests is not revoked by mistake."""
 
+import os
+
 import pytest
 
 pytest.importorskip("salt")
@@ -48,13 +50,26 @@ def test_a_host_that_runs_none_may_go_whatever_it_had_before(cloud):
     revocation.refuse_running(cloud, "hv9")
 
 
+def heard(cloud, at, host, *guests):
+    hints.heard(cloud.opts, host, guests)
+    os.utime(hints._host_path(cloud.opts, host), (at, at))
+
+
 def test_a_silent_host_is_refused_as_long_as_no_other_has_its_guests(cloud):
-    hints.heard(cloud.opts, "hv9", ["web1", "web2"])
-    hints.heard(cloud.opts, "hv1", ["web1"])
+    heard(cloud, 100, "hv9", "web1", "web2")
+    heard(cloud, 101, "hv1", "web1")
     with pytest.raises(errors.OperationFailed, match=r"^hv9 does not answer, and had web2 when "):
         revocation.refuse_running(cloud, "hv9")
-    hints.heard(cloud.opts, "hv2", ["web2"])
+    heard(cloud, 102, "hv2", "web2")
     revocation.refuse_running(cloud, "hv9")
+
+
+def test_a_guest_that_came_from_a_host_that_is_off_since_is_not_taken_for_being_there(cloud):
+    """It was evacuated from hv1, which was powered off before it was heard once more."""
+    heard(cloud, 100, "hv1", "web1")
+    heard(cloud, 200, "hv9", "web1")
+    with pytest.raises(errors.OperationFailed, match=r"^hv9 does not answer, and had web1 when "):
+        revocation.refuse_running(cloud, "hv9")
 
 
 def test_a_host_whose_key_was_taken_back_is_not_asked(cloud):

@@ -87,15 +87,20 @@ def heard(opts: dict[str, Any], host: str, guests: Iterable[str]) -> None:
 def guests_of(opts: dict[str, Any], host: str) -> tuple[list[str], str]:
     """(the guests that the host had when it was last heard, when that was); ([], "") of one that
     never was."""
+    names, at = guests_at(opts, host)
+    return names, time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at)) if at else ""
+
+
+def guests_at(opts: dict[str, Any], host: str) -> tuple[list[str], float]:
+    """The same, and the time in seconds since 1970; ([], 0)."""
     path = _host_path(opts, host)
     with contextlib.suppress(OSError, ValueError, RecursionError):
         with path.open("rb") as file:
             when = os.fstat(file.fileno()).st_mtime
             found = json.loads(file.read(_MOST_OF_HOST + 1))
         if isinstance(found, list) and len(found) == 2 and found[0] == host:
-            names = [name for name in found[1] if isinstance(name, str)]
-            return names, time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(when))
-    return [], ""
+            return [name for name in found[1] if isinstance(name, str)], when
+    return [], 0
 
 
 def with_last_seen(opts: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:

@@ -37,11 +37,16 @@ def refuse_running(fleet: Fleet, host: str) -> None:
 
 
 def _left_behind(fleet: Fleet, host: str) -> tuple[list[str], str]:
-    """(the guests that the host had when it was last heard and no other one has, when that was)."""
+    """(the guests that the host had when it was last heard and no other one has had since, when
+    that was). What another one had before is no sign: the guest may have moved from there."""
     names, when = hints.guests_of(fleet.opts, host)
-    others = [one for one in target.hosts(fleet.opts) if one != host]
-    elsewhere = {name for one in others for name in hints.guests_of(fleet.opts, one)[0]}
-    return sorted(set(names) - elsewhere), when
+    _, since = hints.guests_at(fleet.opts, host)
+    left = set(names)
+    for other in target.hosts(fleet.opts):
+        has, at = hints.guests_at(fleet.opts, other)
+        if other != host and at > since:
+            left -= set(has)
+    return sorted(left), when
 
 
 def _listed(guests: list[str]) -> str:
