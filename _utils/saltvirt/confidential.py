@@ -18,6 +18,8 @@ from typing import Any
 Part = tuple[str, str]
 
 SOMEBODY = "somebody"
+# in place of sentences about them
+REASONS = "the reasons concern other guests"
 # of one answer of a host, which may be hostile: more and longer parts are passed over
 _MOST, _LONGEST = 10_000, 100_000
 
@@ -80,9 +82,9 @@ def to_answer(parts: Iterable[Part]) -> list[list[str]]:
 
 
 def from_answer(sent: object) -> None:
-    """Marks the parts that a host sent; what is no part is none. In its place stands SOMEBODY,
-    whatever the host sent: all answers are cut by it, also those of other hosts."""
+    """Marks the parts that a host sent; what is no part is none. In its place stands SOMEBODY or
+    REASONS, whatever the host sent: all answers are cut by it, also those of other hosts."""
     for one in sent[:_MOST] if isinstance(sent, list) else ():
         is_part = isinstance(one, list) and len(one) == 2 and {*map(type, one)} == {str}
         if is_part and len(one[0]) <= _LONGEST:
-            part(one[0])
+            part(one[0], REASONS if one[1] == REASONS else SOMEBODY)

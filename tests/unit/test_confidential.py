@@ -2,6 +2,8 @@
 
 import threading
 
+import pytest
+
 from saltvirt import confidential, errors
 from saltvirt.fleet import answer
 from saltvirt.operations import reserved
@@ -55,6 +57,26 @@ def test_a_host_puts_no_words_of_its_own_into_what_others_say():
     assert confidential.cut("web1 runs on hv1", parts) == "somebody"
     assert {instead for _, instead in parts} == {"somebody"}
     assert len(parts) == 9_999, "what a host sends costs no minutes"
+
+
+def test_the_reasons_of_a_doubt_name_no_disk_and_no_guest_of_others():
+    usage = pytest.importorskip("saltvirt.host.storage.usage")
+    found = usage.Usage()
+    found.doubt("what payroll-db needs is not known: cannot read /vms/payroll-db_system.qcow2")
+    found.doubt("/vms/hr-1_data.qcow2, which hr-1 needs, is not there")
+    found.doubt("storage pool finance is not started: what it holds is not known")
+    with confidential.collected() as there:
+        why = found.why(["/vms/web1.qcow2"])
+    assert "payroll-db" in why
+    with confidential.collected() as parts:
+        said = answer.from_return("hv1", {
+            "return": {"left": {"/vms/web1.qcow2": why}}, "retcode": 0,
+            "others": confidential.to_answer(there),
+        })  # fmt: skip
+    assert confidential.cut(said.data, parts) == {"left": {
+        "/vms/web1.qcow2": "it cannot be proven that nobody uses it: the reasons concern other "
+        "guests"
+    }}  # fmt: skip
 
 
 class Room:

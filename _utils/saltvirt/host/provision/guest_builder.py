@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from saltvirt import errors
+from saltvirt import confidential, errors
 from saltvirt.answers.made import Made, MadeDisk, MadeNic
 from saltvirt.design import identity
 from saltvirt.design.source import places
@@ -320,7 +320,7 @@ class GuestBuilder(abc.ABC):
             for other in used.guests(usage.keys_of(self.conn, path)):
                 raise errors.AlreadyExists(
                     f"libvirt would keep the firmware's variables of {self.guest.name} in {path}, "
-                    f"which {other} has"
+                    f"which {confidential.part(other)} has"
                 )
 
     def fill(self, found: GuestRecord) -> None:

@@ -115,6 +115,7 @@ class Usage:
         if unknown:
             more = len(unknown) - _SHOWN
             shown = "; ".join(unknown[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+            shown = confidential.part(shown, confidential.REASONS)
             return f"it cannot be proven that nobody uses it: {shown}"
         return None
 
