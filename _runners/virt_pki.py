@@ -122,7 +122,8 @@ def rotate_ca(skip=None, test=False):
     Replaces both CAs, in steps between which every hypervisor can talk to every other:
     all learn to trust the new CA beside the old one, then all get certificates of the new
     one, then all forget the old one. Goes on as far as every host follows; run it again to
-    go on from there.
+    go on from there. It also waits for a host that has good certificates and that
+    ``virt:hosts`` does not match: match it again, or revoke it.
 
     :param skip: hypervisors that are not waited for, between commas; they are locked out
         until virt.keys is applied to them
@@ -145,7 +146,7 @@ def rotate_ca(skip=None, test=False):
     names = skip.split(",") if isinstance(skip, str) else skip or []
     if not isinstance(names, (list, tuple)):
         raise errors.InvalidInput(f"skip must be names of hosts, not {units.shown(skip)}")
-    skipped = [str(name) for name in names]
+    skipped = [name for name in (str(one).strip() for one in names) if name]
     if values.boolean(test, "test"):
         with Fleet(__opts__) as fleet:
             return _rotation_plan(*cloud.rotation_plan(fleet, store, skipped))
@@ -156,7 +157,10 @@ def rotate_ca(skip=None, test=False):
             "CA": {"result": True, "comment": "every hypervisor trusts the new CA and no other"}
         }
     if phase is None:
-        comment = f"the new CA is in use; still trusting the old one: {_who(late)}"
+        comment = (
+            f"the new CA is in use; still trusting the old one: {_who(late)}: apply virt.keys "
+            "there. To call this again would begin another rotation"
+        )
     else:
         comment = (
             f"the rotation waits in phase '{phase}' for {_who(late)}. Nothing is broken meanwhile: "

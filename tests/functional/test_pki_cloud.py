@@ -53,9 +53,9 @@ class Hosts:
             found = self.facts(host)
             yield Answer(host, found if function == cloud.INFO else {"changes": {}, "info": found})
 
-    def rotate(self):
+    def rotate(self, *skip):
         said = []
-        return cloud.rotate(self, self.office.store, self.office.rules, (), said.append)
+        return cloud.rotate(self, self.office.store, self.office.rules, skip, said.append)
 
     def shown(self, *args, **kwargs):
         return cloud.overview(self, self.office.store, self.office.rules, *args, **kwargs)
@@ -152,6 +152,37 @@ def test_a_rotation_waits_for_every_host_in_each_step(hosts):
     assert hosts.rotate() == (None, {})
     assert rotation.phase(office.store) is None
     assert "also_trusted" not in cloud.authorities(office.store)["libvirt"]
+
+
+def test_a_rotation_locks_out_no_host_that_virt_hosts_does_not_match(hosts):
+    """As when the master has lost the grains that its target asks for."""
+    store = hosts.office.store
+    hosts.office.give("hv2")
+    why = ("virt:hosts does not match it: salt-run virt.revoke hv2 if it is gone; skip=hv2 locks "
+           "it out")  # fmt: skip
+    assert cloud.rotation_plan(hosts, store, ()) == (None, {"hv1": None, "hv2": why})
+    assert hosts.rotate() == (rotation.TRUST, {"hv2": why})
+    rotation.swap(store)
+    assert hosts.rotate() == (rotation.REISSUE, {"hv2": why})
+    hosts.office.give("hv2")  # of the new authority
+    assert hosts.rotate() == (None, {})
+
+
+@pytest.mark.parametrize("leave", ["skip", "revoke", "expire"])
+def test_a_rotation_waits_for_no_host_that_is_given_up(hosts, leave):
+    office = hosts.office
+    office.give("hv2")
+    if leave == "revoke":
+        crl.revoke(office.store, "hv2")
+    if leave == "expire":
+        office.now += 400 * DAY
+    assert hosts.rotate(*["hv2"] if leave == "skip" else []) == (None, {})
+
+
+def test_a_host_that_is_to_be_skipped_is_one(hosts):
+    with pytest.raises(NotFound, match=r"skip: no hypervisor of this master is called hv7"):
+        hosts.rotate("hv1", "hv7")
+    assert rotation.phase(hosts.office.store) is None
 
 
 def test_the_plan_of_a_rotation_changes_nothing(hosts):

@@ -76,7 +76,7 @@ def test_a_ca_that_some_still_trust_is_no_rotation_that_is_done(runner, tmp_path
     late = {"hv7": "down", "hv2": "no answer"}
     for told, comment in (
         ((None, late), "the new CA is in use; still trusting the old one: hv2 (no answer); "
-                       "hv7 (down)"),
+                       "hv7 (down): apply virt.keys there. "),
         (("trust", late), "the rotation waits in phase 'trust' for hv2 (no answer); hv7 (down). "),
     ):  # fmt: skip
         monkeypatch.setattr(runner.cloud, "rotate", lambda *_asked, told=told: told)

@@ -108,7 +108,7 @@ def names_of_others(
     shared = set(names.of(host))  # virt:pki:names gives it to both
     return [
         f"it has, or had, a certificate for {name}, a name of {owner}: salt-run virt.revoke "
-        f"{host}, then the same with undo=True, and apply virt.keys"
+        f"{host} force=True, then salt-run virt.revoke {host} undo=True, and apply virt.keys"
         for name, owner in sorted(found)
         if name not in shared
     ]
@@ -186,20 +186,21 @@ def rotate(
     """Goes on with the rotation, or begins one, as far as all hosts follow.
 
     skip: hosts that are not waited for. Returns (phase it is in now or None when it is
-    done, {host: what it lacks}). Raises PkiError when the CA cannot be read.
+    done, {host: what it lacks}). Raises PkiError when the CA cannot be read, NotFound for a host
+    in ``skip`` that is none.
     """
+    hosts = _waited_for(fleet, store, skip)
     responder.prepare(store, rules)
     rotation.begin(store, rules)
-    revoked = set(crl.record(store)["hosts"])
-    hosts = [host for host in fleet.own() if host not in {*skip, *revoked}]
     if rotation.phase(store) == rotation.TRUST:
         report("step 1: every host learns to trust the new CA beside the old one")
         late = {} if _expired(store) else _late(fleet, store, hosts, report)
+        late.update(_unmatched(store, {*hosts, *skip}))
         if late:
             return rotation.TRUST, late
         rotation.swap(store)
     report("step 2: every host gets certificates of the new CA")
-    late = _late(fleet, store, hosts, report)
+    late = {**_late(fleet, store, hosts, report), **_unmatched(store, {*hosts, *skip})}
     if late:
         return rotation.REISSUE, late
     rotation.finish(store)
@@ -213,10 +214,42 @@ def rotation_plan(
 ) -> tuple[str | None, dict[str, str | None]]:
     """(phase of the rotation that is under way, None for none; {host that is waited for: why it
     does not answer, or None}). Changes nothing."""
-    revoked = set(crl.record(store)["hosts"])
-    hosts = [host for host in fleet.own() if host not in {*skip, *revoked}]
+    hosts = _waited_for(fleet, store, skip)
     answers = {item.host: item.error for item in fleet.ask(hosts, INFO)}
-    return rotation.phase(store), {host: answers.get(host) for host in sorted(hosts)}
+    found = {host: answers.get(host) for host in sorted(hosts)}
+    return rotation.phase(store), {**found, **_unmatched(store, {*hosts, *skip})}
+
+
+def _waited_for(fleet: Fleet, store: Store, skip: Collection[str]) -> list[str]:
+    """The hypervisors that follow each step. Raises NotFound for one to skip that is none."""
+    own, revoked = fleet.own(), set(crl.record(store)["hosts"])
+    unknown = sorted({*skip}.difference(own, store.hosts()))
+    if unknown:
+        raise NotFound(f"skip: no hypervisor of this master is called {', '.join(unknown)}")
+    return [host for host in own if host not in {*skip, *revoked}]
+
+
+def _unmatched(store: Store, others: Collection[str]) -> dict[str, str]:
+    """{host: why it follows no step}, of those that have a good certificate and that virt:hosts
+    does not match: they are given nothing, and the end of the rotation would lock them out.
+    others: who follows, or is to be skipped."""
+    if not store.base.is_dir():
+        return {}
+    is_new = rotation.phase(store) == rotation.REISSUE
+    out = {*others, *crl.record(store)["hosts"]}
+    found = {}
+    for host in sorted({*store.hosts()} - out):
+        given = filter(None, (issue.stored_cert(store.host(host), use) for use in USES))
+        good = [cert for cert in given if certs.not_after(cert) > store.now()]
+        if is_new:  # who has certificates of the new CA alone needs the old one no more
+            now = [ca.read(store, name).cert for name in AUTHORITIES]
+            good = [cert for cert in good if not any(certs.signed_by(cert, one) for one in now)]
+        if good:
+            found[host] = (
+                f"virt:hosts does not match it: salt-run virt.revoke {host} if it is gone; "
+                f"skip={host} locks it out"
+            )
+    return found
 
 
 def _expired(store: Store) -> bool:

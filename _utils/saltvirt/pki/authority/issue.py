@@ -227,8 +227,8 @@ def refuse_more(case: Case, use: Use) -> None:
         raise PkiError(
             f"{host} was given {len(times)} {use.name} certificates within {WITHIN.days} days, and "
             f"gets none before {free:%Y-%m-%d %H:%M} UTC: end what asks for another one each time "
-            f"(organization, expiration_days, a new key); salt-run virt.revoke {host}, then the "
-            "same with undo=True, gives it new ones now"
+            f"(organization, expiration_days, a new key); salt-run virt.revoke {host} force=True, "
+            f"then salt-run virt.revoke {host} undo=True, gives it new ones now"
         )
 
 
