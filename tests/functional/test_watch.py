@@ -227,6 +227,7 @@ def test_nobody_watches_nobody_is_asked(cloud, page):
     ("tag", "data", "found"),
     [
         ("salt/run/1/ret", {"fun": "runner.virt.query", "user": "a"}, (False, False)),
+        ("salt/run/1/ret", {"fun": "runner.virt.snapshots", "user": "a"}, (False, False)),
         ("salt/run/1/ret", {"fun": "runner.virt.start", "user": "a"}, (True, True)),
         ("salt/run/1/new", {"fun": "runner.virt.start", "user": "a"}, None),
         ("salt/run/1/ret", {"fun": "runner.test.arg", "user": "a"}, None),

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 _READING = frozenset({
     "query", "list", "host_info", "vm_info", "where", "explain", "capacity", "migratable", "certs",
     "backups", "ha_status", "versions", "metrics", "owners", "next_host", "migrate_unfinished",
-    "ha_simulate", "display", "screenshot", "ticket", "watch",
+    "ha_simulate", "display", "screenshot", "snapshots", "ticket", "watch",
 })  # fmt: skip
 # what has the guest's name after it, in the tags of its steps
 _SWAPPED = ("migrate", "backup", "ha")

@@ -17,7 +17,7 @@ const ARMED_MS = 300000;
 // what an ended function of the runner may have changed
 const READING = new Set(["query", "list", "host_info", "vm_info", "where", "explain", "capacity",
   "migratable", "certs", "backups", "ha_status", "versions", "metrics", "owners", "next_host",
-  "migrate_unfinished", "ha_simulate", "display", "screenshot", "ticket"]);
+  "migrate_unfinished", "ha_simulate", "display", "screenshot", "snapshots", "ticket"]);
 
 export const state = { hosts: [], at: 0, error: "", live: false, jobs: new Map(), disarmed: false };
 export const changed = new EventTarget();
