@@ -24,7 +24,7 @@ def runner(request, tmp_path, monkeypatch, conn):
         "__enter__": lambda self: self, "__exit__": lambda self, *_: None,
     })  # fmt: skip
     monkeypatch.setattr(module, "Fleet", lambda _opts: fleet, raising=False)
-    module.__opts__ = {}
+    module.__opts__ = {"cachedir": str(tmp_path)}
     return module
 
 
