@@ -14,6 +14,7 @@ POOLS = {"volume": "pond", "shared-file": "/srv/gluster/files", "shared-volume":
 SYSTEM_MIB, DATA_MIB = 64, 16
 MEMORY_MIB = {"bios": 128, "uefi": 192}
 BRIDGE = "br0"
+SAVED = ("cpus", "memory_mib", "disks", "records", "interfaces", "boot_dev")
 
 
 @dataclass
@@ -31,8 +32,8 @@ class Guest:
     """A guest as its user thinks of it.
 
     disks: name to size in MiB. records: name to the numbers on that disk. interfaces: names.
-    snapshots: oldest first. backups: the records of each, oldest first. detached: paths of the
-    files of disks that were detached, which stay.
+    snapshots: oldest first. backups: what the guest was at each, oldest first. detached: paths of
+    the files of disks that were detached, which stay.
     """
 
     name: str
@@ -77,6 +78,15 @@ class Guest:
             "disks": self.disk_list(), "interfaces": self.interface_list(),
         }  # fmt: skip
         return {**words, "boot_dev": self.boot_dev} if self.boot_dev else words
+
+    def saved(self):
+        """What a backup has of the guest: its definition and records."""
+        return {name: deepcopy(getattr(self, name)) for name in SAVED}
+
+    def restore(self, saved):
+        """Become the guest of a backup."""
+        for name, value in deepcopy(saved).items():
+            setattr(self, name, value)
 
     def write(self, number):
         """Record that a number was appended to each disk."""

@@ -225,10 +225,7 @@ def backup(walk):
     sometimes_off(walk)
     if walk.may_refuse(walk.guest.snapshots, "virt.backup", walk.guest.name):
         return
-    guest = walk.guest
-    guest.backups.append(
-        ({name: list(numbers) for name, numbers in guest.records.items()}, dict(guest.disks))
-    )
+    walk.guest.backups.append(walk.guest.saved())
 
 
 def last_backup(walk):
@@ -240,9 +237,7 @@ def last_backup(walk):
 
 def go_back(walk):
     """Set the model of the guest to its last backup."""
-    records, disks = walk.guest.backups[-1]
-    walk.guest.records = {name: list(numbers) for name, numbers in records.items()}
-    walk.guest.disks = dict(disks)
+    walk.guest.restore(walk.guest.backups[-1])
     walk.guest.snapshots = []
 
 
