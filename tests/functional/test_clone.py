@@ -193,6 +193,27 @@ def test_an_overlay_of_an_image_in_another_folder_is_copied_whole(host, image): 
         assert file.read()
 
 
+def test_a_copy_does_not_stand_on_the_layers_of_its_original(host, image):  # noqa: F811
+    """They are in the definition after a snapshot and an update. What the original has below its
+    layer would show through wherever the copy, which is whole, has holes."""
+    host.init("web1", image=image, disks=[{"name": "system", "format": "qcow2"}])
+    path, base = host.images / "web1_system.qcow2", host.images / "web1_base.qcow2"
+    path.rename(base)
+    create = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", str(base), str(path)]
+    subprocess.run(create, check=True)
+    layers = (
+        f"<backingStore type='file'><format type='qcow2'/><source file='{base}'/><backingStore/>"
+        f"</backingStore><target dev='vda'"
+    )
+    text = host.conn.lookupByName("web1").XMLDesc().replace("<target dev='vda'", layers)
+    host.conn.defineXML(text)
+    assert base.name in host.conn.lookupByName("web1").XMLDesc()
+    host.modules["virt.clone"]("web1", "web2")
+    copy = host.images / "web2_system.qcow2"
+    assert "backing-filename" not in info(copy)
+    assert base.name not in host.conn.lookupByName("web2").XMLDesc()
+
+
 def test_a_running_guest_is_not_cloned(original):
     original.conn.lookupByName("web1").create()
     with pytest.raises(errors.VirtError, match=r"web1 is running: stop it first") as caught:

@@ -145,10 +145,11 @@ def edit(
     :func:`build`."""
     source = _known(spec, context)
     if source is not None and not source.places() & places(disk):
-        disk.source, disk.type = source.element(), source.kind
+        disk.source, disk.type, disk.backing_store = source.element(), source.kind, None
         disk.driver_type = source.format or spec.format or "raw"
     elif source is None and spec.empty and disk.source:
-        disk.source, disk.type, disk.driver_type = None, "file", "raw"
+        disk.source, disk.type, disk.backing_store = None, "file", None
+        disk.driver_type = "raw"
     if spec.model and spec.model != disk.bus:
         ours = [own for own in domain.record.disks if owns(own, disk)]
         disk.bus, disk.address = bus(spec, domain, context), None

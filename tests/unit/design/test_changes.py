@@ -11,6 +11,7 @@ from saltvirt.diff.changes import changes
 from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.spec import guest
 from saltvirt.xml.audio import Audio, RedirDevice
+from saltvirt.xml.disk_backing import BackingStore
 from saltvirt.xml.watchdog import Watchdog
 from tests import golden
 
@@ -130,6 +131,19 @@ def test_a_new_disk_has_the_cache_mode_of_its_storage():
     old = existing()
     known = {"system": Source(path=MADE.path, format="qcow2", cache="none")}
     assert update(old, known, disks=[{"name": "system"}]) == []
+
+
+def test_another_file_does_not_get_the_layers_below_the_old_one():
+    actual = existing()
+    actual.disks[0].backing_store = BackingStore(type="file", format="qcow2")
+    other = {"name": "system", "source_file": "/srv/other.qcow2", "target": "vda"}
+    spec = guest.parse("web1", update=True, disks=[other])
+    elsewhere = Source(path="/srv/other.qcow2", format="qcow2")
+    targets = {"system": "vda"}
+    known = Given(sources={"system": elsewhere}, disk_targets=targets)
+    wanted = domain.amend(spec, actual, CAPS, known)
+    (disk,) = wanted.disks
+    assert (disk.source.file, disk.need().find("backingStore")) == ("/srv/other.qcow2", None)
 
 
 def test_a_block_device_goes_only_with_an_empty_list():

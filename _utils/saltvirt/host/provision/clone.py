@@ -248,8 +248,13 @@ class Clone(GuestBuilder):
 
     @staticmethod
     def point(made: GuestRecord, disk: Disk, work: disks.Work) -> None:
-        """Points a disk of the copy to its own data, and records that it was made."""
+        """Points a disk of the copy to its own data, and records that it was made.
+
+        After a snapshot the definition names the layers below the disk. QEMU would lay the copy,
+        which is whole, upon those of the original.
+        """
         own = OwnDisk(target=disk.target)
+        disk.backing_store = None
         if work.pool:
             disk.source.pool, disk.source.volume = work.pool, work.volume
             disk.source.file = disk.source.dev = None

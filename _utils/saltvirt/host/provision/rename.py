@@ -234,8 +234,10 @@ def _point(model: Domain, moves: list[FileMove]) -> None:
         model.os.set_variables(moved[model.os.variables])
     name = os.path.basename
     in_pools = {(move.pool, name(move.old)): name(move.new) for move in moves if move.pool}
-    for source in (disk.source for disk in model.disks if disk.source):
-        source.file = moved.get(source.file or "", source.file)
+    for disk in (disk for disk in model.disks if disk.source):
+        if disk.source.file in moved:
+            disk.source.file = moved[disk.source.file]
+            disk.backing_store = None  # libvirt finds the layers below by the disk itself
     recorded = [*model.record.disks, *model.record.devices.disks]
     for own in recorded:
         own.path = moved.get(own.path or "", own.path)
