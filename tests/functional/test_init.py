@@ -291,8 +291,8 @@ def test_a_disk_that_looks_like_more_than_raw_needs_a_format(host, tmp_path, for
     if format is None:
         with pytest.raises(errors.VirtError, match="looks like qcow2: say which format"):
             host.init(disk=None, disks=[given])
-        host.conn.defineXML(RAW_GUEST.format(disk))
-        host.conn.lookupByName("raw")  # what it declares holds for the disk
+        shared = RAW_GUEST.format(disk).replace("<target", "<shareable/><target")
+        host.conn.defineXML(shared)  # what it declares holds for the disk
         given["shareable"] = True
     if format == "qcow2":
         with pytest.raises(
@@ -441,13 +441,81 @@ def test_purge_removes_the_guests_disks_and_nothing_else(host, image):
 
 def test_purge_leaves_what_another_guest_stands_on(host, image, tmp_path):
     host.init("below", disks=[{"name": "system", "size": 8, "format": "raw"}], disk=None)
-    base = host.images / "below_system.raw"
-    base.write_bytes(bytes(510) + b"\x55\xaa")
-    os.truncate(base, 8 * MIB)
-    host.init("above", image=str(base), enable_qcow=True)
+    base, top = host.images / "below_system.raw", host.images / "above_system.qcow2"
+    argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", base, "-F", "raw", top]
+    subprocess.run(argv, check=True)
+    disk = {"name": "system", "source_file": str(top), "format": "qcow2"}
+    host.init("above", disk=None, disks=[disk])
     host.modules["virt.purge"]("below")
     assert names(host) == ["above", "test"]
     assert base.exists()
+
+
+@pytest.mark.parametrize("how", ["overlay", "backing_store_path", "below"])
+def test_nothing_is_made_on_top_of_a_disk_that_a_guest_writes_to(host, image, tmp_path, how):
+    host.init("below", image=image, disks=[{"name": "system", "size": 16, "format": "raw"}])
+    base, format = host.images / "below_system.raw", "raw"
+    if how == "below":  # what is on top of it is nobody's
+        top = host.images / "top.qcow2"
+        argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", base, "-F", "raw", top]
+        subprocess.run(argv, check=True)
+        base, format = top, "qcow2"
+    disk = {"name": "b", "size": 16, "backing_store_path": str(base), "backing_store_format": format}
+    if how == "overlay":
+        (tmp_path / "link").symlink_to(base)
+        disk = {"name": "b", "size": 16, "image": str(tmp_path / "link"), "overlay_image": True}
+    before = files(host)
+    for test in (True, False):
+        with pytest.raises(errors.Refused, match=r"a disk of below, which writes to it"):
+            host.init("above", disk=None, disks=[disk], test=test)
+    with pytest.raises(errors.Refused, match=r"a disk of below, which writes to it"):
+        host.modules["virt.update"]("below", disks=[{"name": "system"}, disk])
+    assert (names(host), files(host)) == (["below", "test"], before)
+    if how == "overlay":
+        del disk["overlay_image"]
+        host.init("copy", disk=None, disks=[disk])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a loop device: needs root")
+@pytest.mark.parametrize("first", ["disk", "lun"])
+def test_a_lun_is_one_guests_and_not_the_hosts(host, tmp_path, first):
+    (tmp_path / "back").write_bytes(bytes(16 * MIB))
+    argv = ["losetup", "-f", "--show", tmp_path / "back"]
+    device = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+    try:
+        disk = {"name": "lun", "source_file": device, "model": "scsi"}
+        host.init("one", disk=None, disks=[{**disk, "device": first}])
+        for kind in ("lun", "disk"):
+            with pytest.raises(errors.Refused, match=rf"{device} is (a disk of|used by) one"):
+                host.init("two", disk=None, disks=[{**disk, "device": kind}])
+        host.modules["virt.purge"]("one")
+        subprocess.run(["mkfs.ext4", "-q", device], check=True)
+        (tmp_path / "mounted").mkdir()
+        with mounted(device, tmp_path / "mounted"):
+            with pytest.raises(errors.Refused, match="used by this host"):
+                host.init("two", disk=None, disks=[{**disk, "device": "lun"}])
+    finally:
+        subprocess.run(["losetup", "-d", device], check=True)
+
+
+@contextlib.contextmanager
+def mounted(device, folder):
+    subprocess.run(["mount", device, folder], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def test_a_disk_is_shared_by_all_its_guests_or_by_none(host, tmp_path):
+    (tmp_path / "quorum").write_bytes(bytes(MIB))
+    disk = {"name": "quorum", "source_file": str(tmp_path / "quorum"), "format": "raw"}
+    shared = {**disk, "shareable": True}
+    host.init("one", disk=None, disks=[disk])
+    with pytest.raises(errors.Refused, match="a disk of one, which does not share it"):
+        host.init("two", disk=None, disks=[shared])
+    host.modules["virt.update"]("one", disks=[shared])
+    host.init("two", disk=None, disks=[shared])
 
 
 FOREIGN = """

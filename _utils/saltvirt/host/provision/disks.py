@@ -289,26 +289,79 @@ def fits(work: Work) -> None:
         )
 
 
-def not_in_use(conn: libvirt.virConnect, works: Iterable[Work], guest: str) -> None:
-    """Raises Refused when another domain uses a disk that this one would write to."""
+def not_in_use(conn: libvirt.virConnect, works: Collection[Work], guest: str) -> None:
+    """Raises Refused when another domain uses a disk that this one would write to, and for a disk
+    that is to be made on top of one that a domain writes to."""
+    _not_written(conn, works)
     # an image goes onto a block device that is there, over what it holds
     there = [w for w in works if not w.make or (w.path and existing_disk.is_block(w.path))]
-    there = [w for w in there if not (w.spec.shareable or w.spec.read_only)]
-    _not_far(conn, [w for w in there if w.spec.device == "disk"], guest)
-    local = {files.real(w.path) for w in there if w.path}
+    there = [w for w in there if not w.spec.read_only]
+    _not_of_others(conn, there, guest)
+    there = [w for w in there if not w.spec.shareable]
+    _not_far(conn, [w for w in there if not w.spec.removable], guest)
+    _not_needed(conn, there, guest)
+
+
+def _not_written(conn: libvirt.virConnect, works: Iterable[Work]) -> None:
+    """Raises Refused for the base of a new disk that is a disk to which a domain writes, this one
+    included: what is written to it damages all that is on top of it."""
+    bases = [(work, base) for work in works if (base := _base(work))]
+    if not bases:
+        return
+    written = {
+        key: dom.name()
+        for dom in conn.listAllDomains()
+        for tree in files.trees(dom)
+        for path in files.writable(conn, tree)
+        for key in identity.of(path)
+    }
+    for work, base in bases:
+        # without a format that is declared, what the content says is not believed
+        paths = chain.names(*base) if base[1] else [base[0]]
+        keys = {key for path in paths for key in identity.of(path)}
+        owner = next((written[key] for key in keys if key in written), None)
+        if owner:
+            raise errors.Refused(
+                f"disk {work.spec.name} would be based on {base[0]}, a disk of "
+                f"{confidential.part(owner)}, which writes to it: each write damages what is based "
+                "on it; without overlay_image and backing_store_path the image is copied"
+            )
+
+
+def _base(work: Work) -> tuple[str, str | None] | None:
+    """(path, format) of what a disk that is to be made will be based on; None without one, and for
+    an image whose place on this host is not known yet."""
+    spec = work.spec
+    if not work.make:
+        return None
+    if spec.overlay_image and work.image:
+        found = work.image.path, work.image.format
+    elif spec.overlay_image and spec.image:
+        found = spec.image, None
+    else:
+        found = spec.backing_store_path or "", spec.backing_store_format
+    return found if found[0].startswith("/") else None
+
+
+def _not_of_others(conn: libvirt.virConnect, works: Iterable[Work], guest: str) -> None:
+    """Raises Refused for a disk to which another domain writes; only if both share it may both."""
+    local = {files.real(work.path): work for work in works if work.path}
     if not local:
         return
     for dom in conn.listAllDomains():
         for tree in files.trees(dom) if dom.name() != guest else ():
             for path in files.writable(conn, tree):
                 if path in local:
-                    raise errors.Refused(f"{path} is a disk of {confidential.part(dom.name())}")
-    _not_needed(conn, there, guest)
+                    more = ", which does not share it: make it shareable there first"
+                    raise errors.Refused(
+                        f"{path} is a disk of {confidential.part(dom.name())}"
+                        f"{more if local[path].spec.shareable else ''}"
+                    )
 
 
 def _not_needed(conn: libvirt.virConnect, works: Iterable[Work], guest: str) -> None:
     """The same for what others only read or are based on, and for what this host itself uses."""
-    written = [(w, w.path) for w in works if w.path and w.spec.device == "disk"]
+    written = [(w, w.path) for w in works if w.path and not w.spec.removable]
     if not written:
         return
     here = lookup.find(conn, guest)

@@ -17,6 +17,8 @@ from saltvirt.images import chain
 _VARIABLES = "/var/lib/libvirt/qemu/nvram"
 # where it keeps the state of an emulated TPM, in a folder of the guest's UUID
 TPM_STATE = "/var/lib/libvirt/swtpm"
+# the kinds of disks that a guest keeps its data on
+_WRITTEN = ("disk", "lun")
 
 
 def real(path: str) -> str:
@@ -164,7 +166,7 @@ def writable(conn: libvirt.virConnect, tree: ElementTree.Element) -> set[str]:
     for node in tree.iterfind("devices/disk"):
         source = node.find("source")
         safe = node.find("readonly") is not None or node.find("shareable") is not None
-        if source is None or safe or node.get("device", "disk") != "disk":
+        if source is None or safe or node.get("device", "disk") not in _WRITTEN:
             continue
         path = source.get("file") or source.get("dev")
         if source.get("volume"):
