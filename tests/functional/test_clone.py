@@ -356,6 +356,30 @@ def test_a_shared_disk_that_was_made_for_the_original_is_shared_with_its_clone(h
     assert any("web1_quorum" in path.name for path in host.images.iterdir())
 
 
+@pytest.mark.parametrize("shared", ["", "<shareable/>"])
+def test_a_lun_that_its_guest_has_for_itself_is_not_given_to_a_clone(original, shared):
+    dom = original.conn.lookupByName("web1")
+    lun = f"<disk type='block' device='lun'><source dev='/dev/null'/><target dev='sdb'/>{shared}"
+    original.conn.defineXML(dom.XMLDesc().replace("</devices>", f"{lun}</disk></devices>"))
+    if shared:
+        original.modules["virt.clone"]("web1", "web2")
+        return
+    for test in (True, False):
+        with pytest.raises(errors.Unsupported, match=r"disk sdb of web1 is a LUN, /dev/null"):
+            original.modules["virt.clone"]("web1", "web2", test=test)
+    assert "web2" not in original.modules["virt.list_domains"]()
+
+
+def test_a_clone_runs_beside_an_original_with_a_fixed_cid(original):
+    dom = original.conn.lookupByName("web1")
+    vsock = "<vsock model='virtio'><cid auto='no' address='7'/></vsock></devices>"
+    original.conn.defineXML(dom.XMLDesc().replace("</devices>", vsock))
+    original.modules["virt.clone"]("web1", "web2")
+    cid = original.conn.lookupByName("web2").XMLDesc().partition("<cid ")[2]
+    assert cid.startswith("auto='yes'/>")
+    assert "address='7'" in dom.XMLDesc()
+
+
 def test_a_clone_is_of_its_original_as_it_is_when_its_lock_is_held(original):
     """An update that ended while the clone waited for the lock was not in the copy."""
     config = admission.AdmissionConfig.configured(original.modules["config.get"])

@@ -82,11 +82,22 @@ class Clone(GuestBuilder):
         if self.guest.seed and not self.tools.seeder:
             raise errors.Unsupported("this host cannot seed: give seed=False")
         for disk in self.model.disks:
+            self.refuse_lun(disk)
             if _copied(disk):
                 self.works.append(self.plan(disk))
             elif self.guest.seed and self.tools.reissue and self._is_volume(disk):
                 self.works.append(self.plan_volume(disk))
         self.admit(self.definition())
+
+    def refuse_lun(self, disk: Disk) -> None:
+        """Raises Unsupported for a LUN that the original drives by itself: the copy would write to
+        the same one."""
+        if disk.device == "lun" and not (disk.read_only or disk.shareable):
+            raise errors.Unsupported(
+                f"disk {disk.target} of {self.original.name()} is a LUN, {disk.source.place()}, "
+                "which cannot be copied and would be written to by both guests: detach it, clone "
+                "the guest, and attach it again"
+            )
 
     def guests(self) -> list[str]:
         return [self.original.name(), self.guest.name]
@@ -238,6 +249,9 @@ class Clone(GuestBuilder):
             if nic.virtualport:
                 nic.virtualport.interfaceid = None
         identity.carry(self.model, built, self.macs)
+        for cid in built.need().iterfind("devices/vsock/cid"):
+            cid.attrib.pop("address", None)  # libvirt chooses one that no other guest runs with
+            cid.set("auto", "yes")
         genid = built.need().find("genid")
         if genid is not None:
             genid.text = None  # libvirt makes another: by it a system notices that it is a copy
