@@ -1,5 +1,6 @@
 """Renaming on libvirt's test driver, with real disks; and what a host says of a guest to come."""
 
+import os
 import subprocess
 
 import pytest
@@ -9,7 +10,10 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.host.domain import lookup
+from saltvirt.host.provision import disk_notes
+from saltvirt.host.provision import disks as disks_of_host
 from saltvirt.host.storage import files, usage
+from saltvirt.spec.disk import DiskSpec
 from tests.functional.test_init import MIB, host, image, names  # noqa: F401
 
 
@@ -90,6 +94,32 @@ def test_a_failure_leaves_the_guest_as_it_was(web1):
     assert names(web1) == ["test", "web1"]
     assert web1.conn.lookupByName("web1").XMLDesc().replace(uri, "") == before.replace(uri, "")
     assert disks(web1) == ["web1_data.raw", "web1_lent.raw", "web1_system.qcow2"]
+
+
+@pytest.mark.parametrize("verb", ["init", "clone"])
+def test_what_a_rename_that_was_killed_has_linked_is_in_no_guests_way(
+    web1, image, verb, tmp_path, monkeypatch  # noqa: F811
+):
+    """The advice was existing: True, for the files of another guest."""
+    monkeypatch.setattr(disk_notes, "FOLDER", str(tmp_path / "making"))
+    works = [
+        disks_of_host.Work(DiskSpec(), path=str(web1.images / f"{name}_{file}"))
+        for name in ("web1", "web2")
+        for file in ("data.raw", "system.qcow2")
+    ]
+    disk_notes.Note("web2", "virt.rename", works)
+    for old, new in zip(works[:2], works[2:], strict=True):
+        os.link(old.path, new.path)
+    before = (web1.images / "web1_data.raw").stat().st_ino
+    for test in (True, False):
+        if verb == "clone":
+            web1.modules["virt.clone"]("web1", "web2", test=test)
+        else:
+            given = [{"name": "system", "size": 16}, {"name": "data", "size": 4, "format": "raw"}]
+            web1.init("web2", image=image, disks=given, test=test)
+    assert (web1.images / "web1_data.raw").stat().st_ino == before
+    assert (web1.images / "web2_data.raw").stat().st_ino != before
+    assert disk_notes.read("web2") is None
 
 
 def test_a_file_that_another_guest_stands_on_keeps_its_name(web1):

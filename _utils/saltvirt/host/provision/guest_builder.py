@@ -260,7 +260,8 @@ class GuestBuilder(abc.ABC):
         Incomplete if that guest was ever started, OperationFailed if a disk of it would stay:
         without its record that disk would be nobody's."""
         cache_dir, name = self.tools.admission_config.cache_dir, self.guest.name
-        self.leftover = Leftover.of_disks(disk_notes.look(self.conn, name).delete)
+        noted = disk_notes.look(self.conn, name)
+        self.leftover = Leftover.of_disks([*noted.delete, *map(files.real, noted.second)])
         dom = creation.interrupted(self.conn, name)
         if dom is None:
             return
