@@ -454,13 +454,14 @@ def test_purge_leaves_what_another_guest_stands_on(host, image, tmp_path):
 @pytest.mark.parametrize("how", ["overlay", "backing_store_path", "below"])
 def test_nothing_is_made_on_top_of_a_disk_that_a_guest_writes_to(host, image, tmp_path, how):
     host.init("below", image=image, disks=[{"name": "system", "size": 16, "format": "raw"}])
-    base, format = host.images / "below_system.raw", "raw"
+    base, kind = host.images / "below_system.raw", "raw"
     if how == "below":  # what is on top of it is nobody's
         top = host.images / "top.qcow2"
         argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", base, "-F", "raw", top]
         subprocess.run(argv, check=True)
-        base, format = top, "qcow2"
-    disk = {"name": "b", "size": 16, "backing_store_path": str(base), "backing_store_format": format}
+        base, kind = top, "qcow2"
+    disk = {"name": "b", "size": 16}
+    disk |= {"backing_store_path": str(base), "backing_store_format": kind}
     if how == "overlay":
         (tmp_path / "link").symlink_to(base)
         disk = {"name": "b", "size": 16, "image": str(tmp_path / "link"), "overlay_image": True}
@@ -491,9 +492,26 @@ def test_a_lun_is_one_guests_and_not_the_hosts(host, tmp_path, first):
         host.modules["virt.purge"]("one")
         subprocess.run(["mkfs.ext4", "-q", device], check=True)
         (tmp_path / "mounted").mkdir()
-        with mounted(device, tmp_path / "mounted"):
-            with pytest.raises(errors.Refused, match="used by this host"):
-                host.init("two", disk=None, disks=[{**disk, "device": "lun"}])
+        refused = pytest.raises(errors.Refused, match="used by this host")
+        with mounted(device, tmp_path / "mounted"), refused:
+            host.init("two", disk=None, disks=[{**disk, "device": "lun"}])
+    finally:
+        subprocess.run(["losetup", "-d", device], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a loop device: needs root")
+def test_no_disk_is_a_copy_of_a_device_that_a_guest_writes_to(host, image):
+    """Locks of files tell of a running guest; those of a device do not leave its own /dev."""
+    argv = ["losetup", "-f", "--show", image]
+    device = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+    try:
+        host.init("one", disk=None, disks=[{"name": "a", "source_file": device}], start=True)
+        copy = {"name": "b", "size": 16, "image": device}
+        for test in (True, False):
+            with pytest.raises(errors.Refused, match="a disk of one, which runs and writes to it"):
+                host.init("two", disk=None, disks=[copy], test=test)
+        host.modules["virt.stop"]("one")
+        host.init("two", disk=None, disks=[copy])
     finally:
         subprocess.run(["losetup", "-d", device], check=True)
 

@@ -98,7 +98,11 @@ def test_a_failure_leaves_the_guest_as_it_was(web1):
 
 @pytest.mark.parametrize("verb", ["init", "clone"])
 def test_what_a_rename_that_was_killed_has_linked_is_in_no_guests_way(
-    web1, image, verb, tmp_path, monkeypatch  # noqa: F811
+    web1,
+    image,  # noqa: F811
+    verb,
+    tmp_path,
+    monkeypatch,
 ):
     """The advice was existing: True, for the files of another guest."""
     monkeypatch.setattr(disk_notes, "FOLDER", str(tmp_path / "making"))

@@ -28,7 +28,7 @@ from saltvirt.host.storage import (
     usage,
     volume_content,
 )
-from saltvirt.images import chain, clone, confined
+from saltvirt.images import chain, clone, confined, sources
 from saltvirt.spec import profiles
 from saltvirt.units import human_bytes
 from saltvirt.xml.disk import Disk
@@ -303,43 +303,54 @@ def not_in_use(conn: libvirt.virConnect, works: Collection[Work], guest: str) ->
 
 
 def _not_written(conn: libvirt.virConnect, works: Iterable[Work]) -> None:
-    """Raises Refused for the base of a new disk that is a disk to which a domain writes, this one
-    included: what is written to it damages all that is on top of it."""
-    bases = [(work, base) for work in works if (base := _base(work))]
-    if not bases:
+    """Raises Refused for a new disk that would be based on one to which a domain writes, this one
+    included: what is written to it damages all that is on top of it. And for one that would be
+    copied of a domain's that runs: a device does not tell that it is in use."""
+    made = [(work, origin) for work in works if (origin := _origin(work))]
+    if not made:
         return
-    written = {
-        key: dom.name()
-        for dom in conn.listAllDomains()
-        for tree in files.trees(dom)
-        for path in files.writable(conn, tree)
-        for key in identity.of(path)
-    }
-    for work, base in bases:
+    written: dict[Key, libvirt.virDomain] = {}
+    for dom in conn.listAllDomains():
+        for tree in files.trees(dom):
+            for path in files.writable(conn, tree):
+                written.update(dict.fromkeys(identity.of(path), dom))
+    for work, (path, format) in made:
         # without a format that is declared, what the content says is not believed
-        paths = chain.names(*base) if base[1] else [base[0]]
-        keys = {key for path in paths for key in identity.of(path)}
+        names = chain.names(path, format) if format else [path]
+        keys = {key for name in names for key in identity.of(name)}
         owner = next((written[key] for key in keys if key in written), None)
-        if owner:
+        if owner is not None:
+            _refuse_origin(work, path, owner)
+
+
+def _refuse_origin(work: Work, path: str, owner: libvirt.virDomain) -> None:
+    words = f"{path}, a disk of {confidential.part(owner.name())}"
+    if work.spec.overlay_image or not work.spec.image:
+        raise errors.Refused(
+            f"disk {work.spec.name} would be based on {words}, which writes to it: each write "
+            "damages what is based on it; without overlay_image and backing_store_path the image "
+            "is copied"
+        )
+    with connection.unless_gone():
+        if owner.isActive():
             raise errors.Refused(
-                f"disk {work.spec.name} would be based on {base[0]}, a disk of "
-                f"{confidential.part(owner)}, which writes to it: each write damages what is based "
-                "on it; without overlay_image and backing_store_path the image is copied"
+                f"disk {work.spec.name} would be copied of {words}, which runs and writes to it: "
+                "shut that guest down first"
             )
 
 
-def _base(work: Work) -> tuple[str, str | None] | None:
-    """(path, format) of what a disk that is to be made will be based on; None without one, and for
-    an image whose place on this host is not known yet."""
+def _origin(work: Work) -> tuple[str, str | None] | None:
+    """(path, format) of what a disk that is to be made will be based on, or copied of; None without
+    one, for an image of the cache, and for one whose place is not known yet."""
     spec = work.spec
     if not work.make:
         return None
-    if spec.overlay_image and work.image:
-        found = work.image.path, work.image.format
-    elif spec.overlay_image and spec.image:
-        found = spec.image, None
-    else:
+    if not spec.image:
         found = spec.backing_store_path or "", spec.backing_store_format
+    elif work.image and sources.kind(spec.image) in (sources.PATH, sources.POOL):
+        found = work.image.path, work.image.format
+    else:
+        found = spec.image, None
     return found if found[0].startswith("/") else None
 
 
