@@ -516,6 +516,15 @@ def test_no_disk_is_a_copy_of_a_device_that_a_guest_writes_to(host, image):
         subprocess.run(["losetup", "-d", device], check=True)
 
 
+def test_a_disk_called_seed_is_no_drive_of_cloud_init(host, image):
+    """It was the drive's volume, which is deleted when the guest has read it."""
+    disks = [{"name": "system", "size": 16}, {"name": "seed", "size": 4}]
+    given = {"seed": "cloud-init", "image": image, "disks": disks, "test": True}
+    found = [disk["path"] for disk in host.init(**given)["disks"]]
+    names = ["g1_system.qcow2", "g1_seed.qcow2", "_seed/g1.iso"]
+    assert found == [str(host.images / name) for name in names]
+
+
 @contextlib.contextmanager
 def mounted(device, folder):
     subprocess.run(["mount", device, folder], check=True)

@@ -14,7 +14,8 @@ from saltvirt.xml.domain import Domain
 if TYPE_CHECKING:
     from saltvirt.xml.disk import Disk
 
-NAME = "seed"
+# a name that no request can give to a disk
+NAME = "seed drive"
 FOLDER = "_seed"
 
 
