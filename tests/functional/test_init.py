@@ -525,6 +525,15 @@ def test_a_disk_called_seed_is_no_drive_of_cloud_init(host, image):
     assert found == [str(host.images / name) for name in names]
 
 
+def test_an_image_for_a_volume_that_is_there_is_refused(host, image):
+    """It was left out without a word."""
+    pool = host.conn.storagePoolLookupByName("default-pool")
+    pool.createXML("<volume><name>there</name><capacity>16777216</capacity></volume>")
+    disk = {"name": "system", "pool": "default-pool", "source_file": "there", "image": image}
+    with pytest.raises(errors.AlreadyExists, match="there already, which an image does not over"):
+        host.init(disk=None, disks=[disk])
+
+
 @contextlib.contextmanager
 def mounted(device, folder):
     subprocess.run(["mount", device, folder], check=True)

@@ -100,6 +100,11 @@ def plan(
             f"disk {spec.name}: pool {spec.pool} has a volume {volume} already: existing: True "
             "uses it, when it is no other guest's"
         )
+    if found is not None and spec.image and not spec.existing:
+        raise errors.AlreadyExists(
+            f"disk {spec.name}: pool {spec.pool} has a volume {volume} already, which an image "
+            "does not overwrite"
+        )
     direct = pool_source.direct(conn, pool, volume, xen)
     place: Planned = {"pool": pool_name, "volume": volume, "direct": direct}
     if found is not None:
