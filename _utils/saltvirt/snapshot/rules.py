@@ -182,9 +182,11 @@ def _ordered(tree: Tree, names: Collection[str]) -> list[str]:
 
 
 def newer(tree: Tree, name: str) -> set[str]:
-    """Those made after this one, or on top of it."""
+    """Those made after this one, or on top of it. What it was taken on top of is older, whatever
+    the clock said that day."""
     at = tree[name].created
-    return {one.name for one in tree if one.created > at} | tree.descendants(name)
+    later = {one.name for one in tree if one.created > at} - tree.ancestors(name)
+    return later | tree.descendants(name)
 
 
 def lost(tree: Tree, name: str) -> set[str]:

@@ -161,6 +161,15 @@ class Tree:
                 found.add(one.name)
         return found - {name}
 
+    def ancestors(self, name: str) -> set[str]:
+        """The names of those on top of which this one was taken, directly or not."""
+        found: set[str] = set()
+        parent = self._named[name].parent
+        while parent in self._named and parent not in found:
+            found.add(parent)
+            parent = self._named[parent].parent
+        return found
+
     def with_children(self, names: Collection[str]) -> set[str]:
         """These, and all that were taken on top of them."""
         return {*names}.union(*map(self.descendants, names))

@@ -47,13 +47,13 @@ def taken(
             deleted = _older(host, guest, suffix, count - 1) if count else []
             return {"snapshot": shown, **_notes(planned), **_deleted(deleted)}
         done = host.call("snapshot", guest, **given)
-        deleted = prune(guest) if count else []
+        deleted = prune(guest, done["name"]) if count else []
         return {"snapshot": done["name"], **_notes(done), **_deleted(deleted)}
 
     stay: list[str] = []
 
-    def prune(guest: str) -> list[str]:
-        older = _older(host, guest, suffix, count or 1)
+    def prune(guest: str, new: str) -> list[str]:
+        older = _older(host, guest, suffix, (count or 1) - 1, new)
         try:
             return [*host.call("delete_snapshots", guest, *older)["deleted"]] if older else []
         except SaltException as exc:
@@ -67,12 +67,15 @@ def taken(
     return found
 
 
-def _older(host: StateHost, guest: str, suffix: object, keep: int) -> list[str]:
+def _older(
+    host: StateHost, guest: str, suffix: object, keep: int, new: str | None = None
+) -> list[str]:
     """The guest's snapshots that are named by their time with this suffix, the oldest first, but
-    for the latest ``keep``."""
+    for ``new`` and the latest ``keep`` of the others. A clock that was turned back, as at the end
+    of summer time, gives ``new`` the name of an older one."""
     end = "".join(f"-{re.escape(word)}" for word in _said(suffix))
     dated = re.compile(rf"{re.escape(guest)}-\d{{8}}-\d{{6}}{end}")
-    names = sorted(one for one in _names(host, guest) if dated.fullmatch(one))
+    names = sorted({one for one in _names(host, guest) if dated.fullmatch(one)} - {new})
     return names[: max(0, len(names) - keep)]
 
 

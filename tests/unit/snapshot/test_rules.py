@@ -167,6 +167,12 @@ def test_what_is_made_in_the_same_second_on_top_of_it_is_newer():
     assert rules.newer(snapshots, "a") == {"b"}
 
 
+def test_what_it_was_taken_on_top_of_is_older_though_a_clock_said_otherwise():
+    first, second = Snapshot("a", None, 9), Snapshot("b", "a", 9)
+    snapshots = Tree([first, second, Snapshot("c", "b", 5), Snapshot("d", "c", 4)])
+    assert rules.revert("g", snapshots, "c", cleanup=True).deleted == ("d",)
+
+
 def test_going_back_without_a_name():
     current = Snapshot("b", "a", 2, current=True)
     snapshots = Tree([Snapshot("a", None, 1), current])

@@ -201,6 +201,21 @@ def test_the_older_snapshots_of_a_suffix_go_when_a_new_one_is_taken(test):
     assert found["result"] is (None if test else True)
 
 
+def test_the_new_snapshot_stays_though_the_clock_was_turned_back():
+    """As at the end of summer time: it is named before those that are there."""
+    names = dated(3, 4)
+
+    def take(name, **given):
+        names.extend(dated(2))
+        return {"name": dated(2)[0]}
+
+    host = a_host(list_domains=["web1"], snapshot=take,
+                  list_snapshots=lambda name: {name: [{"name": one} for one in names]},
+                  delete_snapshots=lambda _, *gone: {"deleted": dict.fromkeys(gone)})  # fmt: skip
+    saved = snapshots.taken(host, "web1", "periodic", keep=2)["changes"]["saved"]
+    assert saved == [{"domain": "web1", "snapshot": dated(2)[0], "deleted": dated(3)}]
+
+
 def test_what_is_not_deleted_is_said_and_the_new_snapshot_too():
     def refuse(*_):
         raise NotFound("stop web1 first")
