@@ -399,3 +399,34 @@ def test_a_disk_that_came_later_is_named_and_stays_in_the_record(host):
     assert host.now("vdb") is None and data.exists()
     host.call("purge", "g")
     assert not data.exists() and not system.exists()
+
+
+def test_nothing_changes_the_disks_below_saved_memory(host, tmp_path):
+    """The next start resumes that memory, which would damage the file systems of other disks."""
+    path = host.disk("g.qcow2")
+    host.define(host.device(path))
+    host.call("snapshot", "g", "a", disk_only=True)
+    layer = host.now()
+    text = f"<pool type='dir'><name>p</name><target><path>{path.parent}</path></target></pool>"
+    host.conn.storagePoolDefineXML(text).create()
+    (tmp_path / "file").write_bytes(b"other")
+    host.dom.create()
+    host.dom.managedSave()
+    before = Path(layer).read_bytes()
+    try:
+        for call in (
+            *(("snapshot", "g", "b"), ("revert_snapshot", "g", "a")),
+            *(("delete_snapshots", "g", "a"), ("resize_disk", "g", "vda", "16MiB")),
+            ("volume_upload", "p", os.path.basename(layer), str(tmp_path / "file")),
+        ):
+            asked = (False,) if call[0] in ("resize_disk", "volume_upload") else (True, False)
+            for test in asked:
+                with pytest.raises(CommandExecutionError, match=r"g: it has saved memory.*start g"):
+                    host.call(*call, **({"test": True} if test else {}))
+        assert (host.names(), Path(layer).read_bytes()) == (["a"], before)
+        host.dom.create()
+    finally:
+        if host.dom.hasManagedSaveImage():
+            host.dom.managedSaveRemove()
+    host.call("snapshot", "g", "b")
+    assert host.names() == ["a", "b"]

@@ -12,7 +12,7 @@ from saltvirt import errors
 from saltvirt.design.source import places
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
-from saltvirt.host.domain import creation, describe, lookup
+from saltvirt.host.domain import creation, describe, lookup, saved_memory
 from saltvirt.host.provision import admission
 from saltvirt.host.storage import answers, files, pool_source, usage
 from saltvirt.images import chain, confined, inspect
@@ -180,6 +180,7 @@ def grow(
                 f"disk {target} of {name} has {human_bytes(before)}; a disk is never shrunk"
             )
         if size_bytes > before:
+            saved_memory.refuse(dom, f"grow disk {target} of")
             refuse_shared(conn, dom, target)
             with admission_config.lock() if admission_config else contextlib.nullcontext():
                 if admission_config:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from saltvirt import errors
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translate
-from saltvirt.host.domain import creation, guest_clock, metadata, snapshot_state
+from saltvirt.host.domain import creation, guest_clock, metadata, saved_memory, snapshot_state
 from saltvirt.host.domain.lookup import lookup
 from saltvirt.host.snapshot import checkpoints, layers, needs, read
 from saltvirt.host.storage import files, mounted
@@ -138,6 +138,7 @@ def _plan(conn: libvirt.virConnect, guest: str, wanted: SnapshotRequest) -> _Pla
         )
     domain, name = lookup(conn, guest), _name(guest, wanted)
     creation.require_complete(domain, "take a snapshot of")
+    saved_memory.refuse(domain, "take a snapshot of")
     if "/" in name:
         raise errors.InvalidInput(f"a snapshot cannot be called {name}: its name has a slash")
     tree, about = read.tree(conn, domain), read.guest(conn, domain)
@@ -287,7 +288,10 @@ def _doomed(
     tree = read.tree(conn, domain)
     doomed = {*(tree.newest_first() if everything else rules.known(guest, names, tree))}
     doomed = tree.with_children(doomed) if children else doomed
-    return domain, tree, rules.deletion_order(read.guest(conn, domain), tree, doomed)
+    order = rules.deletion_order(read.guest(conn, domain), tree, doomed)
+    if any(tree[name].external for name in order):
+        saved_memory.refuse(domain, "delete snapshots of")
+    return domain, tree, order
 
 
 def _by_name(domain: libvirt.virDomain) -> dict[str, libvirt.virDomainSnapshot]:
@@ -380,6 +384,7 @@ def _wanted(
 ) -> tuple[libvirt.virDomain, Tree, rules.RevertPlan]:
     domain = lookup(conn, guest)
     creation.require_complete(domain, "revert")
+    saved_memory.refuse(domain, "revert")
     tree = read.tree(conn, domain)
     return domain, tree, rules.revert(guest, tree, str(name) if name else None, cleanup)
 

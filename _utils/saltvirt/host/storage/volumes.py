@@ -10,6 +10,7 @@ from saltvirt import confidential, errors, units
 from saltvirt.design.volume import build
 from saltvirt.host import connection
 from saltvirt.host.connection import Unread, libvirt, named, translate, translated
+from saltvirt.host.domain import saved_memory
 from saltvirt.host.storage import answers, bounded, files, identity, pools, usage, volume_content
 from saltvirt.xml.volume import Volume
 
@@ -236,7 +237,12 @@ def refuse_written(conn: libvirt.virConnect, pool: str, volume: libvirt.virStora
     held = usage.held(conn, path)
     if held:
         raise errors.InvalidInput(f"volume {name} in {pool} is not written over: {held}")
-    others = sorted({*used.of(own)} - _disk_of(conn, volume, own))
+    guests = _disk_of(conn, volume, own)
+    for guest in sorted(guests):
+        with contextlib.suppress(libvirt.libvirtError):  # of another connection, or gone
+            dom = conn.lookupByName(guest)
+            saved_memory.refuse(dom, f"write over volume {name} in {pool}, a disk of")
+    others = sorted({*used.of(own)} - guests)
     if others:
         raise errors.InvalidInput(
             f"volume {name} in {pool} is not written over: "
