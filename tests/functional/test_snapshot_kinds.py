@@ -430,3 +430,29 @@ def test_nothing_changes_the_disks_below_saved_memory(host, tmp_path):
             host.dom.managedSaveRemove()
     host.call("snapshot", "g", "b")
     assert host.names() == ["a", "b"]
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_the_layer_of_a_disk_that_was_detached_stays(host, other):
+    """It holds all that was written to that disk since the snapshot; the guest stays up."""
+    system, data, third = (host.disk(f"g{name}.qcow2") for name in ("", "_data", "_other"))
+    host.define(host.device(system) + host.device(data, "vdb"))
+    host.call("snapshot", "g", "a", disk_only=True)
+    layer = host.now("vdb")
+    write(layer, 2)
+    host.dom.detachDeviceFlags(host.device(layer, "vdb"), libvirt.VIR_DOMAIN_AFFECT_CONFIG)
+    if other:
+        host.dom.attachDeviceFlags(host.device(third, "vdb"), libvirt.VIR_DOMAIN_AFFECT_CONFIG)
+    host.dom.create()
+    words = rf"snapshot a has the layer {layer} of disk vdb, which g has no longer: attach"
+    for call in (("revert_snapshot", "g", "a"), ("delete_snapshots", "g", "a")):
+        for test in (True, False):
+            with pytest.raises(CommandExecutionError, match=words):
+                host.call(*call, test=test)
+    assert (host.names(), host.dom.isActive(), holds(host.folder / layer, 2)) == (["a"], 1, True)
+    host.dom.destroy()
+    if other:
+        host.dom.detachDeviceFlags(host.device(third, "vdb"), libvirt.VIR_DOMAIN_AFFECT_CONFIG)
+    host.dom.attachDeviceFlags(host.device(layer, "vdb"), libvirt.VIR_DOMAIN_AFFECT_CONFIG)
+    host.call("delete_snapshots", "g", "a")
+    assert host.now("vdb") == str(data) and holds(data, 2)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from xml.etree import ElementTree
 
+from saltvirt import errors
+from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
-from saltvirt.host.storage import files
+from saltvirt.host.storage import chains, files
 from saltvirt.snapshot import rules
 from saltvirt.snapshot import tree as model
 
@@ -67,3 +69,42 @@ def _disks(conn: libvirt.virConnect, root: ElementTree.Element) -> Iterator[rule
             regular=path is not None and files.is_regular(path),
             place=model.place(source, functools.partial(_volume, conn)),
         )
+
+
+def refuse_without_disks(
+    conn: libvirt.virConnect,
+    domain: libvirt.virDomain,
+    snapshots: Iterable[model.Snapshot],
+    action: str,
+    next_start: bool = False,
+) -> None:
+    """Raises Refused if a snapshot has a layer of a disk that the guest no longer has: that layer
+    would be emptied or removed with what the disk holds, though it was detached to be kept. action:
+    what is refused, as in "revert". next_start: the disks of the next start count."""
+    if conn.getType() != _DRIVER:
+        return
+    root = files.trees(domain)[-1 if next_start else 0]
+    here = {disk.target: disk for disk in _disks(conn, root)}
+    for one in snapshots:
+        for disk in one.disks:
+            if disk.layer and not _stands_on(conn, here.get(disk.target), disk):
+                guest = domain.name()
+                raise errors.Refused(
+                    f"cannot {action} {guest}: snapshot {one.name} has the layer {disk.layer} of "
+                    f"disk {disk.target}, which {guest} has no longer: attach that layer as "
+                    f"{disk.target} again, or give the snapshot up with 'virsh snapshot-delete "
+                    f"{guest} {one.name} --metadata', which leaves all files as they are"
+                )
+
+
+def _stands_on(
+    conn: libvirt.virConnect, now: rules.GuestDisk | None, disk: model.SnapshotDisk
+) -> bool:
+    """Whether the disk that has the target now is the disk of the snapshot. What cannot be read
+    here counts as the same."""
+    if now is None:
+        return False
+    if not (now.path and connection.is_local(conn)):
+        return True
+    chain = {files.real(path) for path in chains.read(now.path, now.format).paths}
+    return any(files.real(place) in chain for place in (disk.layer, disk.base) if place)

@@ -291,6 +291,8 @@ def _doomed(
     order = rules.deletion_order(read.guest(conn, domain), tree, doomed)
     if any(tree[name].external for name in order):
         saved_memory.refuse(domain, "delete snapshots of")
+    changed = [tree[name] for name in order]
+    read.refuse_without_disks(conn, domain, changed, "delete snapshots of")
     return domain, tree, order
 
 
@@ -386,7 +388,10 @@ def _wanted(
     creation.require_complete(domain, "revert")
     saved_memory.refuse(domain, "revert")
     tree = read.tree(conn, domain)
-    return domain, tree, rules.revert(guest, tree, str(name) if name else None, cleanup)
+    plan = rules.revert(guest, tree, str(name) if name else None, cleanup)
+    changed = [tree[one] for one in (plan.name, *plan.deleted)]
+    read.refuse_without_disks(conn, domain, changed, "revert", next_start=True)
+    return domain, tree, plan
 
 
 def _revert_notes(
