@@ -18,7 +18,7 @@ with saltvirt.later():
     from saltvirt.host import connection
     from saltvirt.host.domain import lifecycle
     from saltvirt.host.network import network_state, networks
-    from saltvirt.spec import network
+    from saltvirt.spec import network, values
     from saltvirt.states import networks as desired_networks
 
 if TYPE_CHECKING:
@@ -220,7 +220,8 @@ def network_converge(
     words = network.NetworkSpec.keys()
     given = {word: kwargs.pop(word) for word in [*kwargs] if word in words}
     spec = network.parse(name=name, **given)
-    desired = desired_networks.DesiredNetwork(spec, running, bool(autostart), bool(restart))
+    restart = values.boolean(restart, "restart")
+    desired = desired_networks.DesiredNetwork(spec, running, bool(autostart), restart)
     with _connect(kwargs) as conn:
         return network_state.converge(conn, desired, bool(test)).show(bool(test))
 
@@ -245,6 +246,7 @@ def network_remove(name, force=False, test=False, **kwargs):
 
         salt 'hyper*' virt.network_remove lab test=True
     """
+    force = values.boolean(force, "force")
     with _connect(kwargs) as conn:
         return network_state.remove(conn, name, force, bool(test)).show(bool(test))
 

@@ -19,7 +19,7 @@ with saltvirt.later():
     from saltvirt.host.capabilities import of_pool
     from saltvirt.host.domain import lifecycle
     from saltvirt.host.storage import pool_state, pools, volumes
-    from saltvirt.spec import pool
+    from saltvirt.spec import pool, values
     from saltvirt.states import pools as desired_pools
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def pool_converge(
         running=running,
         autostart=bool(autostart),
         transient=bool(transient),
-        restart=bool(restart),
+        restart=values.boolean(restart, "restart"),
     )
     with _connect(kwargs) as conn:
         return pool_state.converge(conn, desired, bool(test)).show(bool(test))
@@ -251,6 +251,7 @@ def pool_remove(name, purge=False, force=False, test=False, **kwargs):
 
         salt 'hyper*' virt.pool_remove images test=True
     """
+    purge, force = values.boolean(purge, "purge"), values.boolean(force, "force")
     with _connect(kwargs) as conn:
         return pool_state.remove(conn, name, purge, force, bool(test)).show(bool(test))
 
@@ -363,6 +364,7 @@ def pool_build(name, overwrite=False, **kwargs):
 
         salt 'hyper*' virt.pool_build images
     """
+    overwrite = values.boolean(overwrite, "overwrite")
     with _connect(kwargs) as conn:
         return pools.build(conn, pools.lookup(conn, name), overwrite)
 

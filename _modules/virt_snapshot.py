@@ -166,7 +166,8 @@ def delete_snapshots(name, *names, **kwargs):
         salt 'hyper1' virt.delete_snapshots web1 before-upgrade
         salt 'hyper1' virt.delete_snapshots web1 all=True
     """
-    everything, children = kwargs.pop("all", False), kwargs.pop("children", False)
+    everything = values.boolean(kwargs.pop("all", False), "all")
+    children = values.boolean(kwargs.pop("children", False), "children")
     test, unused = kwargs.pop("test", False), kwargs.pop("unused", ())
     names = (*names, *kwargs.pop("names", ()))
     if test:
@@ -213,7 +214,7 @@ def revert_snapshot(name, vm_snapshot=None, cleanup=False, test=False, unused=()
         salt 'hyper1' virt.revert_snapshot web1
         salt 'hyper1' virt.revert_snapshot web1 before-upgrade cleanup=True
     """
-    places = {}
+    places, cleanup = {}, values.boolean(cleanup, "cleanup")
     if test:
         with _connect(kwargs) as conn:
             done, stake = snapshots.plan_revert(conn, name, vm_snapshot, cleanup)

@@ -159,7 +159,7 @@ def volume_converge(
     words = {"allocation": allocation, "format": format, "type": type, "nocow": nocow}
     words |= {"permissions": permissions, "backing_store": backing_store}
     desired = desired_volumes.DesiredVolume(
-        str(pool), volume.parse(name, size, **words), bool(shrink)
+        str(pool), volume.parse(name, size, **words), values.boolean(shrink, "shrink")
     )
     with _connect(kwargs) as conn:
         return volume_state.converge(conn, desired, bool(test)).show(bool(test))
@@ -186,6 +186,7 @@ def volume_remove(pool, volume, force=False, test=False, **kwargs):
 
         salt 'hyper1' virt.volume_remove images web1.qcow2 test=True
     """
+    force = values.boolean(force, "force")
     with _connect(kwargs) as conn:
         return volume_state.remove(conn, pool, volume, force, bool(test)).show(bool(test))
 
@@ -210,6 +211,7 @@ def volume_delete(pool, volume, force=False, **kwargs):
 
         salt 'hyper1' virt.volume_delete images web1.qcow2
     """
+    force = values.boolean(force, "force")
     with _connect(kwargs) as conn:
         return volumes.delete(conn, pool, volume, force)
 
@@ -269,7 +271,7 @@ def volume_resize(pool, volume, size, shrink=False, **kwargs):
 
         salt 'hyper1' virt.volume_resize images web1.qcow2 20G
     """
-    size_bytes = units.parse_bytes(size)
+    size_bytes, shrink = units.parse_bytes(size), values.boolean(shrink, "shrink")
     with _connect(kwargs) as conn:
         return volumes.resize(conn, pool, volume, size_bytes, shrink)
 

@@ -269,6 +269,7 @@ def revert(name, snapshot=None, test=False, cleanup=False, host=None):
 
         salt-run virt.revert web1 before-upgrade
     """
+    cleanup = values.boolean(cleanup, "cleanup")
     with Fleet(__opts__) as fleet:
         return operation.perform(of_snapshots.Revert(fleet, name, snapshot, cleanup, host), test)
 
@@ -299,7 +300,9 @@ def delete_snapshots(name, *names, children=False, test=False, **kwargs):
         salt-run virt.delete_snapshots web1 all=True
     """
     options = settings.given(kwargs)
-    wanted = None if options.pop("all", False) else [str(one) for one in names]
+    everything = values.boolean(options.pop("all", False), "all")
+    children = values.boolean(children, "children")
+    wanted = None if everything else [str(one) for one in names]
     for word in set(options) - {"host"}:
         raise errors.InvalidInput(f"{word} is no argument of virt.delete_snapshots")
     with Fleet(__opts__) as fleet:

@@ -247,6 +247,24 @@ def test_a_pool_that_does_not_run(virt, conn):
         virt["virt.volume_delete"]("lab", "x")
 
 
+def test_a_flag_that_is_the_text_false_is_no_permission(virt, conn):
+    virt["virt.volume_define"]("default-pool", "a.raw", 8)
+    found = virt["virt.pool_remove"]("default-pool", purge="False", test=True)
+    assert "deleted_volumes" not in found["changes"]
+    with pytest.raises(CommandExecutionError, match="shrink=True"):
+        virt["virt.volume_resize"]("default-pool", "a.raw", 4, shrink="False")
+    calls = (
+        ("volume_delete", "default-pool", "a.raw", "x"),
+        ("volume_remove", "default-pool", "a.raw", "x"),
+        ("pool_remove", "default-pool", False, "x"),
+        ("pool_build", "default-pool", "x"),
+        ("network_remove", "default", "x"),
+    )
+    for function, *given in calls:
+        with pytest.raises(CommandExecutionError, match="'x' is not true or false"):
+            virt[f"virt.{function}"](*given)
+
+
 def test_an_upload_of_what_is_not_there(virt, conn):
     virt["virt.volume_define"]("default-pool", "a.raw", 8)
     with pytest.raises(CommandExecutionError, match="cannot read /nowhere"):

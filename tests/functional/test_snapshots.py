@@ -111,6 +111,9 @@ def test_the_name_is_made_from_guest_and_time(virt, dom):
         (lambda virt: virt["virt.delete_snapshots"]("test"), "all=True"),
         (lambda virt: virt["virt.delete_snapshots"]("test", "a", "z"), "no snapshot z"),
         (lambda virt: virt["virt.delete_snapshots"]("test", "a", al=True), "unknown argument: al"),
+        (lambda virt: virt["virt.delete_snapshots"]("test", all="False"), "name the snapshots"),
+        (lambda virt: virt["virt.delete_snapshots"]("test", all="all"), "all 'all' is not true"),
+        (lambda virt: virt["virt.revert_snapshot"]("test", "a", "x"), "cleanup 'x' is not true"),
         (lambda virt: virt["virt.revert_snapshot"]("test", "z"), "no snapshot z; it has c, b, a"),
     ],
 )
@@ -126,6 +129,13 @@ def test_delete_one_keeps_those_on_top(virt, chain):
     assert names(chain) == ["a", "c"]
     assert list(found["deleted"]) == ["b"]
     assert [s["name"] for s in found["available"]["test"]] == ["a", "c"]
+
+
+def test_a_flag_that_is_the_text_false_is_no_permission(virt, chain):
+    virt["virt.delete_snapshots"]("test", "b", children="False")
+    assert names(chain) == ["a", "c"]
+    assert virt["virt.revert_snapshot"]("test", "a", cleanup="no")["deleted"] == "N/A"
+    assert names(chain) == ["a", "c"]
 
 
 def test_delete_with_children(virt, chain):
