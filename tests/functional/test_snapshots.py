@@ -106,6 +106,7 @@ def test_the_name_is_made_from_guest_and_time(virt, dom):
             "disk_only",
         ),
         (lambda virt: virt["virt.snapshot"]("test", "a"), "already exists"),
+        (lambda virt: virt["virt.snapshot"]("test", "ä" * 101), "at most 200 bytes"),
         (lambda virt: virt["virt.snapshot"]("nosuch"), "no guest 'nosuch'"),
         (lambda virt: virt["virt.list_snapshots"]("nosuch"), "nosuch"),
         (lambda virt: virt["virt.delete_snapshots"]("test"), "all=True"),

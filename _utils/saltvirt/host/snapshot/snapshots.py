@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 NONE = "N/A"
 # VIR_ERR_CONFIG_UNSUPPORTED and VIR_ERR_OPERATION_UNSUPPORTED
 _CANNOT = (67, 84)
+# libvirt names a file after a snapshot, and a layer after the disk, too
+_LONGEST_NAME_BYTES = 200
 # the libvirt that goes back to external snapshots itself
 _GOES_BACK = 9_009_000
 
@@ -141,6 +143,11 @@ def _plan(conn: libvirt.virConnect, guest: str, wanted: SnapshotRequest) -> _Pla
     saved_memory.refuse(domain, "take a snapshot of")
     if "/" in name:
         raise errors.InvalidInput(f"a snapshot cannot be called {name}: its name has a slash")
+    if len(os.fsencode(name)) > _LONGEST_NAME_BYTES:
+        raise errors.InvalidInput(
+            f"the name of a snapshot has at most {_LONGEST_NAME_BYTES} bytes: {name[:40]}... is "
+            "longer"
+        )
     tree, about = read.tree(conn, domain), read.guest(conn, domain)
     if name in tree:
         raise errors.AlreadyExists(f"a snapshot {name} of {guest} already exists")
