@@ -94,6 +94,7 @@ def test_one_that_was_started_since_is_for_a_person_and_stays(tmp_path):
     )
     repaired, stays = repair.repair_all(found, Silent())
     assert (list(repaired), list(stays)) == (["b"], ["a"])
+    assert f"({one.command})" in stays["a"]
     assert cloud.called == [("hv1", "virt.purge", "b")]
 
 

@@ -181,7 +181,8 @@ def repair_all(
     left: dict[str, str] = {}
     for finding in findings:
         if finding.repair is None:
-            _add(left, finding.about, f"{finding.what}: {finding.how}")
+            commands = f" ({finding.do})" if finding.do else ""
+            _add(left, finding.about, f"{finding.what}: {finding.how}{commands}")
             continue
         try:
             finding.repair()
