@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("cryptography")
 
 from saltvirt import errors
-from saltvirt.backuphost import exports, keep, pull, receive
+from saltvirt.backuphost import daemon, exports, keep, pull, receive
 from saltvirt.backups.answers import ServedDisk, Serving
 from tests.clock import until
 from tests.functional import hostile_nbd
@@ -101,6 +101,24 @@ def test_each_wait_for_the_host_has_an_end_and_no_work_of_ours_has(guest, progra
     assert [one.wrong for one in found.backups] == [None] * 3
     [done] = program.said[-1]["done"]
     assert done["moved_bytes"] == 65536  # of the increment
+
+
+LISTENS = """
+import select, socket, sys
+with socket.socket(socket.AF_UNIX) as door:
+    door.bind(sys.argv[1])
+    door.listen()
+    select.select([door], [], [])
+sys.exit("there is no such disk")
+"""
+
+
+def test_a_storage_daemon_that_cannot_open_a_disk_shows_nothing(tmp_path):
+    """It listens before it opens the disks, and lets nobody in before it has opened them."""
+    path = str(tmp_path / "nbd")
+    server = daemon._started([sys.executable, "-c", LISTENS, path])
+    with pytest.raises(errors.OperationFailed, match="cannot be shown: there is no such disk"):
+        daemon._wait(server, path)
 
 
 LIES = {

@@ -155,12 +155,15 @@ def _started(argv: list[str]) -> Server:
 
 
 def _wait(server: Server, path: str) -> None:
-    """Until it lets somebody in. Raises OperationFailed."""
+    """Until it greets: its socket is there before it has opened the disks. Raises
+    OperationFailed."""
     deadline = time.monotonic() + _STARTS_S
     while server.lives and time.monotonic() < deadline:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as trial:
+            trial.settimeout(_STARTS_S)
             trial.connect(path)
-            return
+            if trial.recv(1):
+                return
         time.sleep(0.05)
     server.end()
     raise errors.OperationFailed(f"the disks cannot be shown: {server.words()}")
