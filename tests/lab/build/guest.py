@@ -77,6 +77,9 @@ ExecStart=-udevadm trigger --action=add --subsystem-match=net --subsystem-match=
 ExecStart=-udevadm trigger --action=add /sys/class/tty/ttyS0
 """
 JOURNAL = "[Journal]\nStorage=volatile\n"
+# a guest is emulated, and others may have the CPU: after 90 s its systemd gives a service or a
+# device up, and starts what waits for it never again
+PATIENCE = "[Manager]\nDefaultTimeoutStartSec=30min\nDefaultDeviceTimeoutSec=30min\n"
 MINION_SPEED = "enable_fqdns_grains: False\nenable_gpu_grains: False\n"
 # modules of the initrd: for a virtio disk, network, agent channel, memory balloon and the power
 # button always, for other disks when there is no virtio disk
@@ -119,6 +122,7 @@ def build_os(root):
         write(units / f"{name}.d/lab.conf", "[Unit]\nAfter=salt-minion.service\n")
     write(units / "systemd-udev-trigger.service.d/lab.conf", UDEV_TRIGGER)
     write(root / "etc/systemd/journald.conf.d/lab.conf", JOURNAL)
+    write(root / "etc/systemd/system.conf.d/lab.conf", PATIENCE)
     write(root / "etc/salt/minion.d/speed.conf", MINION_SPEED)
     (root / "etc/systemd/network/10-dhcp.network").write_text(NETWORK)
     (root / "etc/fstab").write_text("LABEL=root / ext4 defaults 0 0\n")
