@@ -1,6 +1,7 @@
 """kill -9 of what makes a guest, at many moments: virt.deployed brings it to its end."""
 
 import json
+import re
 import shlex
 import time
 
@@ -92,3 +93,64 @@ def test_what_is_killed_is_brought_to_its_end(cloud, killed, phase):
     finally:
         cloud.exec("master", "pkill -9 -f '[s]alt-run virt.deployed'", check=False)
         cloud.wait(lambda: purged(cloud, name), f"{name} is removed", every_s=2)
+
+
+def test_a_guest_that_is_started_half_made_stays_until_a_person_decides(cloud):
+    """The process of its creation is killed while the system in its disk is seeded."""
+    name, disk = "k-seeded", f"{FOLDER}/k-seeded_system.qcow2"
+    given = {"image": "/var/lib/libvirt/images/debian.qcow2", "disk": None, "nic": None,
+             "disks": [{"name": "system"}]}  # fmt: skip
+    asked = [f"{key}={json.dumps(value)}" for key, value in given.items()]
+    words = shlex.join(["salt", "hv1", "virt.init", name, "1", "256", *asked])
+    cloud.exec("master", f"nohup {words} >/run/{name}.out 2>&1 </dev/null &")
+    appliance = f"[q]emu-system.*{disk}"
+    cloud.wait(
+        lambda: not cloud.exec("hv1", f"pgrep -f '{appliance}'", check=False).returncode, "it seeds"
+    )
+    record = cloud.exec("hv1", f"virsh dumpxml {name}").stdout
+    creator = re.search('creating="([0-9]+):', record)[1]
+    cloud.exec("hv1", f"kill -9 {creator}")
+
+    def init(**changed):
+        return cloud.call("hv1", "virt.init", name, 1, 256, **{**given, **changed})
+
+    def applied():
+        """What ``virt.running`` says of it."""
+        more = {"name": name, "cpu": 1, "mem": 256, "image": given["image"]}
+        (answer,) = cloud.call("hv1", "state.single", "virt.running", **more).values()
+        return answer
+
+    def stays(state):
+        assert cloud.exec("hv1", f"ls {disk}").stdout.strip() == disk
+        assert cloud.exec("hv1", f"virsh domstate {name}").stdout.strip() == state
+        assert "creating=" in cloud.exec("hv1", f"virsh dumpxml {name}").stdout
+
+    try:
+        for said in (cloud.run("virt.start", name).stdout, cloud.call("hv1", "virt.start", name)):
+            assert "its creation was interrupted: salt-run virt.repair" in said, said
+        assert "/nosuch.qcow2 does not exist" in init(image="/nosuch.qcow2")
+        stays("shut off")
+        assert "partially created on hv1" in cloud.run("virt.repair", f"name={name}").stdout
+        # a person starts it, as soon as what seeded it has ended
+        cloud.exec("hv1", f"pkill -9 -f '{appliance}'", check=False)
+        start = f"virsh start {name}"
+        cloud.wait(lambda: not cloud.exec("hv1", start, check=False).returncode, "it is started")
+        why = "was interrupted, but it is running"
+        for said in (init(image="/nosuch.qcow2"), init(), applied()["comment"]):
+            assert why in said, said
+            stays("running")
+        found = cloud.run("virt.repair", f"name={name}", "apply=True").stdout
+        assert "but it is running" in found and f"virt.mark_complete vm_={name}" in found
+        stays("running")
+        refused = cloud.run("virt.purge", name)
+        assert refused.rc and "force=True powers it off" in refused.stdout
+        # and decides
+        assert cloud.call("hv1", "virt.mark_complete", name) is True
+        assert name not in cloud.run("virt.repair", f"name={name}").stdout
+        answer = applied()
+        assert (answer["result"], answer["changes"]) == (True, {}), answer
+        assert cloud.run("virt.force_off", name).rc == 0
+        assert cloud.run("virt.start", name).rc == 0
+    finally:
+        cloud.wait(lambda: purged(cloud, name), f"{name} is removed", every_s=2)
+    assert cloud.exec("hv1", f"ls {FOLDER} | grep {name}", check=False).stdout == ""
