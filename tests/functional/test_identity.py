@@ -169,7 +169,8 @@ def test_a_new_name_takes_key_and_pillar_along(named, store, pairs, report, monk
     def rename(**kwarg):
         if not kwarg.get("test"):
             held.extend(lock.at_work(named.opts, name) for name in ("db1", "web1"))
-            return {**real(**kwarg), "kept": {"/nas/db1_b": "nfs4", "/nas/db1_a": "used by x"}}
+            kept = {"/nas/db1_b": "nfs4", "/nas/db1_a": "used by x"}
+            return {**real(**kwarg), "kept": kept, "warnings": ["web1 has a Wi-Fi that is left"]}
         return real(**kwarg)
 
     named.modules["virt.rename"] = rename
@@ -183,7 +184,7 @@ def test_a_new_name_takes_key_and_pillar_along(named, store, pairs, report, monk
     done = Rename(named, report, "db1", "web1", {"x": 1}).run()
     assert (done.about, done.comment) == (
         "web1", "db1 on hv1 was renamed to web1; /nas/db1_a keeps its name: used by x; "
-        "/nas/db1_b keeps its name: nfs4",
+        "/nas/db1_b keeps its name: nfs4; web1 has a Wi-Fi that is left",
     )  # fmt: skip
     assert done.changes == {"name": {"old": "db1", "new": "web1"}, "disks": []}
     assert done.more == {"host": "hv1"}

@@ -12,6 +12,7 @@ from saltvirt import errors
 from saltvirt.host.domain import lookup
 from saltvirt.host.provision import disk_notes
 from saltvirt.host.provision import disks as disks_of_host
+from saltvirt.host.provision import rename as renaming
 from saltvirt.host.storage import files, usage
 from saltvirt.spec.disk import DiskSpec
 from tests.functional.test_init import MIB, host, image, names  # noqa: F401
@@ -52,6 +53,12 @@ def test_definition_record_and_files_get_the_new_name(web1):
     assert 'key="groups">web<' in xml or "key='groups'>web<" in xml
     web1.modules["virt.purge"]("web2")
     assert disks(web1) == ["web1_lent.raw"], "the record still says whose the files are"
+
+
+def test_what_seeding_left_as_it_is_is_said(web1, monkeypatch):
+    left = "/etc/netplan/50.yaml of web2 is left as it is"
+    monkeypatch.setattr(renaming.Rename, "_seed", lambda self: self.tools.warn(left))
+    assert web1.modules["virt.rename"]("web1", "web2")["warnings"] == [left]
 
 
 def running(web1):

@@ -190,6 +190,7 @@ class Rename(_NewName):
         comment = f"{name} on {host} was renamed to {new}"
         for path, why in sorted(made.kept.items()):
             comment += f"; {path} keeps its name: {why}"
+        comment = "; ".join((comment, *made.warnings))
         return Result(new, comment, changes, {"host": host})
 
     def _renamed(self, host: str, pair: tuple[str, str], options: dict[str, Any]) -> Renamed:

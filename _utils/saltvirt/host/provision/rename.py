@@ -161,6 +161,7 @@ class Rename:
             disks=tuple(move.new for move in disk_moves),
             kept=self.kept,
             pub_key=pub_key,
+            warnings=tuple(self.tools.warnings),
         )
 
     def _define(self, moves: list[FileMove], undo: Revert) -> None:
