@@ -178,6 +178,14 @@ def test_a_pool_of_a_folder_that_is_not_mounted_gets_no_volume(conn, tmp_path):
         modules["virt.init"]("g1", 1, 64, **given)
     refused(folder, lambda: modules["virt.init"]("g2", 1, 64, **given))
     assert conn.storagePoolLookupByName("nas").listVolumes() == ["g1_system"]
+    refused(folder, lambda: modules["virt.volume_define"]("nas", "v.raw", 8))
+    refused(folder, lambda: modules["virt.volume_clone"]("nas", "g1_system", "copy"))
+    with mounted_at(folder):
+        modules["virt.volume_define"]("nas", "v.raw", 8)
+    (tmp_path / "fstab").write_text(f"server:/a {folder} nfs defaults 0 0\n")
+    modules["virt.pool_define"]("below", "dir", target=f"{folder}/x", start=False)
+    listed = rf"remove it from {tmp_path}/fstab and type "
+    refused(folder, lambda: modules["virt.pool_build"]("below"), listed)
 
 
 def test_a_record_that_cannot_be_written_is_said(tmp_path, monkeypatch):

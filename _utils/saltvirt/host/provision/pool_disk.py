@@ -13,7 +13,7 @@ from saltvirt.design.volume import compat
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.provision import existing_disk, undo_disks
-from saltvirt.host.storage import deletion, mounted, pool_source
+from saltvirt.host.storage import deletion, mounted, pool_source, pools
 from saltvirt.images import clone
 from saltvirt.xml import tree
 from saltvirt.xml.volume import Volume
@@ -61,17 +61,6 @@ def _find(pool: libvirt.virStoragePool, name: str) -> libvirt.virStorageVol | No
     return pool.storageVolLookupByName(name) if name in pool.listVolumes() else None
 
 
-def refuse_unmounted(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> str | None:
-    """The folder of a pool that has one on this host. Raises Refused where its file system has to
-    be mounted: a pool of type dir starts without it, too."""
-    if pool_source.type_of(pool) not in _FILES or not connection.is_local(conn):
-        return None
-    folder = ElementTree.fromstring(pool.XMLDesc()).findtext("target/path")
-    if folder:
-        mounted.refuse_unmounted(folder)
-    return folder
-
-
 def plan(
     conn: libvirt.virConnect,
     spec: DiskSpec,
@@ -92,7 +81,7 @@ def plan(
     kind = pool_source.type_of(pool)
     named = spec.source_file
     there = [one for one in pool.listVolumes() if (pool_name, one) not in gone]
-    refuse_unmounted(conn, pool)
+    pools.refuse_unmounted(conn, pool)
     volume = named or (_partition(pool, there) if kind == "disk" else f"{guest}_{spec.name}")
     found = pool.storageVolLookupByName(volume) if volume in there else None
     if found is not None and not (named or spec.existing):
@@ -201,7 +190,7 @@ def make(
     disks.make."""
     pool = _pool(conn, work.pool or "")
     kind = pool_source.type_of(pool)
-    folder = refuse_unmounted(conn, pool)
+    folder = pools.refuse_unmounted(conn, pool)
     if folder:
         mounted.remember(folder)
     with connection.translated(f"make volume {work.volume} in pool {work.pool}"):

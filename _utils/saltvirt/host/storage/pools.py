@@ -14,7 +14,7 @@ from saltvirt.diff.pool_changes import changes
 from saltvirt.host import connection
 from saltvirt.host.connection import Unread, libvirt, named, translated
 from saltvirt.host.definition import configured
-from saltvirt.host.storage import answers, secret
+from saltvirt.host.storage import answers, mounted, secret
 from saltvirt.revert import Revert
 from saltvirt.xml.pool import Pool
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _STATES = ("inactive", "building", "running", "degraded", "inaccessible")
 # kinds that are written on a device, which may have something on it
 _FORMATTED = {"disk", "fs", "logical"}
+_FOLDERS = ("dir", "fs", "netfs")
 
 
 def lookup(conn: libvirt.virConnect, name: str) -> libvirt.virStoragePool:
@@ -97,6 +98,17 @@ def define(conn: libvirt.virConnect, spec: PoolSpec, making: PoolOptions) -> boo
     return True
 
 
+def refuse_unmounted(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> str | None:
+    """The folder of a pool that has one on this host. Raises Refused where its file system has to
+    be mounted: a pool of type dir starts without it, too."""
+    there = read(pool)
+    if there.type not in _FOLDERS or not connection.is_local(conn):
+        return None
+    if there.path:
+        mounted.refuse_unmounted(there.path)
+    return there.path
+
+
 @dataclass(frozen=True)
 class Difference:
     """How a pool differs from a PoolSpec.
@@ -152,6 +164,8 @@ def build(conn: libvirt.virConnect, pool: libvirt.virStoragePool, overwrite: boo
         return True
     with translated(f"build storage pool {pool.name()}"):
         kind = read(pool).type
+        if kind == "dir":
+            refuse_unmounted(conn, pool)
         if kind == "logical" and _has_volume_group(conn, pool):
             return True
         flags = 0

@@ -156,6 +156,7 @@ def _make(conn: libvirt.virConnect, pool: libvirt.virStoragePool, wanted: Volume
         volume_content.sound_base(conn, base, format)
     with translated(f"make a volume in storage pool {pool.name()}"):
         answers.pool(pool)
+        pools.refuse_unmounted(conn, pool)
         pool.createXML(xml, 0)
     return True
 
@@ -327,6 +328,7 @@ def clone(
     volume_content.refuse_foreign(conn, volume)
     with translated(f"clone volume {name} in storage pool {pool}"):
         answers.pool(target)
+        pools.refuse_unmounted(conn, target)
         volume_content.refuse_boundless(conn, volume, target)
         copy = volume_content.definition(volume)
         copy.name, copy.key, copy.path, copy.physical_bytes = str(new_name), None, None, None
