@@ -216,13 +216,13 @@ def volume_delete(pool, volume, force=False, **kwargs):
         return volumes.delete(conn, pool, volume, force)
 
 
-def volume_upload(pool, volume, file, offset=0, length=0, sparse=False, **kwargs):
+def volume_upload(pool, volume, file, offset=0, length=0, sparse=False, force=False, **kwargs):
     """
     Write a file of this hypervisor into a volume.
 
     A file that does not fit into a raw volume is refused before anything is written, and so
     is a volume that a running guest has open, on which a guest or another image is based, or that
-    somebody else has in use.
+    somebody else has in use. So is one that other hosts may have, unless ``force`` is set.
 
     :param pool: the pool's name
     :param volume: the volume's name
@@ -230,12 +230,15 @@ def volume_upload(pool, volume, file, offset=0, length=0, sparse=False, **kwargs
     :param offset: where in the volume to begin, in bytes
     :param length: how much of the file, in bytes; 0 for all
     :param sparse: leave holes of the file as holes
+    :param force: also if other hosts may have the volume, as in a pool on a server or on shared
+        LVM: their guests are not asked, so make sure that none of them uses it
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
     :raises NotFound: no such pool or volume
-    :raises InvalidInput: the file cannot be read, or does not fit; the volume is needed
+    :raises InvalidInput: the file cannot be read, or does not fit; the volume is needed, or other
+        hosts may have it
 
     CLI Example:
 
@@ -243,13 +246,13 @@ def volume_upload(pool, volume, file, offset=0, length=0, sparse=False, **kwargs
 
         salt 'hyper1' virt.volume_upload images web1.raw /srv/images/debian.raw sparse=True
     """
-    number = values.number(0, 2**63 - 1)
+    number, force = values.number(0, 2**63 - 1), values.boolean(force, "force")
     part = upload.Part(number(offset, "offset"), number(length, "length"))
     with _connect(kwargs) as conn:
-        return upload.upload(conn, pool, volume, file, part, sparse)
+        return upload.upload(conn, pool, volume, file, part, sparse, force)
 
 
-def volume_resize(pool, volume, size, shrink=False, **kwargs):
+def volume_resize(pool, volume, size, shrink=False, force=False, **kwargs):
     """
     Give a volume another size. For the disk of a running guest: ``virt.resize_disk``.
 
@@ -257,6 +260,7 @@ def volume_resize(pool, volume, size, shrink=False, **kwargs):
     :param volume: the volume's name
     :param size: its new capacity, in MiB or with a unit (``20G``)
     :param shrink: allow it to become smaller. What is beyond the new end is lost.
+    :param force: shrink it also if other hosts may have it, as for :func:`volume_upload`
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
@@ -272,8 +276,9 @@ def volume_resize(pool, volume, size, shrink=False, **kwargs):
         salt 'hyper1' virt.volume_resize images web1.qcow2 20G
     """
     size_bytes, shrink = units.parse_bytes(size), values.boolean(shrink, "shrink")
+    force = values.boolean(force, "force")
     with _connect(kwargs) as conn:
-        return volumes.resize(conn, pool, volume, size_bytes, shrink)
+        return volumes.resize(conn, pool, volume, size_bytes, shrink, force)
 
 
 def volume_clone(pool, volume, name, target_pool=None, **kwargs):

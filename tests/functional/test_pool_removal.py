@@ -9,7 +9,15 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.storage import pool_state, secret, shared, unchanged_disks, usage, volumes
+from saltvirt.host.storage import (
+    pool_state,
+    secret,
+    shared,
+    unchanged_disks,
+    upload,
+    usage,
+    volumes,
+)
 from tests.functional.test_usage import create, disk, place  # noqa: F401
 
 
@@ -249,6 +257,18 @@ def test_a_volume_stays_while_it_is_open_or_others_may_have_it(
     assert pool.listVolumes() == ["base.raw"]
     volumes.delete_all(place.conn, "there", ["base.raw"], force=True)
     assert pool.listVolumes() == []
+
+
+def test_a_volume_that_others_may_have_is_not_written_over(place, pool, monkeypatch, tmp_path):
+    monkeypatch.setattr(shared, "why", lambda path: "nfs4 at /x")
+    new, words = tmp_path / "new", r"base\.raw in there is not written over: other .*force=True"
+    new.write_bytes(b"new")
+    size, before = pool.storageVolLookupByName("base.raw").info()[1], place.base.read_bytes()
+    with pytest.raises(errors.InvalidInput, match=words):
+        upload.upload(place.conn, "there", "base.raw", str(new), upload.Part())
+    with pytest.raises(errors.InvalidInput, match=words):
+        volumes.resize(place.conn, "there", "base.raw", size - 512, shrink=True)
+    assert place.base.read_bytes() == before
 
 
 def test_who_uses_it_is_said_before_who_has_it_open(place, pool, monkeypatch):

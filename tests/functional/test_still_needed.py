@@ -544,10 +544,12 @@ def test_a_servers_volume_is_written_over_while_the_guest_that_has_it_is_off(pla
         "<disk type='network'><source protocol='rbd' name='p/v'><host name='h'/></source>"
         "<target dev='vda'/></disk>"
     )
-    volumes.refuse_written(place.conn, "there", OnServer(base))
+    with pytest.raises(errors.InvalidInput, match=r"other hosts may have it .* take force=True"):
+        volumes.refuse_written(place.conn, "there", OnServer(base))
+    volumes.refuse_written(place.conn, "there", OnServer(base), force=True)
     place.conn.lookupByName("web1").create()
     with pytest.raises(errors.InvalidInput, match=r"base\.raw in there is open in web1: shut it"):
-        volumes.refuse_written(place.conn, "there", OnServer(base))
+        volumes.refuse_written(place.conn, "there", OnServer(base), force=True)
     place.conn.lookupByName("web1").destroy()
 
 

@@ -28,11 +28,17 @@ class Part:
 
 
 def upload(
-    conn: libvirt.virConnect, pool: str, name: str, path: str, part: Part, sparse: bool = False
+    conn: libvirt.virConnect,
+    pool: str,
+    name: str,
+    path: str,
+    part: Part,
+    sparse: bool = False,
+    force: bool = False,
 ) -> bool:
     """Writes a file, or the beginning of it, into a volume; True.
 
-    sparse: holes of the file stay holes, and are not sent.
+    sparse: holes of the file stay holes, and are not sent. force: as for volumes.refuse_written.
     Raises InvalidInput, before anything is written, when the file does not fit.
     """
     volume = volumes.lookup(conn, pool, name)
@@ -44,7 +50,8 @@ def upload(
         raise errors.InvalidInput(f"cannot read {path}: it is no file or block device") from exc
     try:
         capacity = _capacity(volume)
-        size = _checked_size(conn, pool, volume, descriptor, path, part, capacity)
+        size = _checked_size(volume, descriptor, path, part, capacity)
+        volumes.refuse_written(conn, pool, volume, force)
         what = f"upload {path} to volume {name} in storage pool {pool}"
         with translated(what), _same_size(volume, capacity):
             _send(conn, volume, _Reader(descriptor, size), part.offset, sparse)
@@ -56,8 +63,6 @@ def upload(
 
 
 def _checked_size(
-    conn: libvirt.virConnect,
-    pool: str,
     volume: libvirt.virStorageVol,
     descriptor: int,
     path: str,
@@ -74,7 +79,6 @@ def _checked_size(
             f"{volume.name()} of {units.human_bytes(capacity)}; virt.volume_resize gives "
             "it another size, as after a sparse upload that was killed"
         )
-    volumes.refuse_written(conn, pool, volume)
     return size
 
 

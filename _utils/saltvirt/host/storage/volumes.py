@@ -225,10 +225,13 @@ def refuse_used(
         pass
 
 
-def refuse_written(conn: libvirt.virConnect, pool: str, volume: libvirt.virStorageVol) -> None:
+def refuse_written(
+    conn: libvirt.virConnect, pool: str, volume: libvirt.virStorageVol, force: bool = False
+) -> None:
     """Raises InvalidInput for a virStorageVol whose data is not to be written over: a guest that
     runs has it, or a QEMU that libvirt does not know; or somebody is based on it, or uses it who is
-    no guest. It may be the disk of guests that are off."""
+    no guest. It may be the disk of guests that are off and have no saved memory. force: also for
+    one that other hosts may have, whose guests are not asked."""
     name, path = volume.name(), volume.path()
     used, own = usage.read(conn, beside=[path]), usage.keys_of_volume(conn, volume)
     if used.running(own):
@@ -248,6 +251,13 @@ def refuse_written(conn: libvirt.virConnect, pool: str, volume: libvirt.virStora
         raise errors.InvalidInput(
             f"volume {name} in {pool} is not written over: "
             f"it is needed by {confidential.listed(others)}"
+        )
+    far = None if force else usage.others_may_have(conn, path)
+    if far:
+        raise errors.InvalidInput(
+            f"volume {name} in {pool} is not written over: other hosts may have it ({far}), and "
+            "were not asked; if no guest of theirs uses it, virt.volume_upload and "
+            "virt.volume_resize take force=True"
         )
 
 
@@ -279,12 +289,18 @@ def _why(used: usage.Usage, keys: frozenset[Key], doomed: Collection[str]) -> st
 
 
 def resize(
-    conn: libvirt.virConnect, pool: str, name: str, size_bytes: int, shrink: bool = False
+    conn: libvirt.virConnect,
+    pool: str,
+    name: str,
+    size_bytes: int,
+    shrink: bool = False,
+    force: bool = False,
 ) -> bool:
     """Gives a volume another size; True.
 
     Less than it has only with ``shrink``: what is beyond is lost, so of one that others need it is
-    refused. One whose content leads to other files is refused.
+    refused, and of one that other hosts may have without ``force``. One whose content leads to
+    other files is refused.
     """
     volume = lookup(conn, pool, name)
     has = volume.info()[1]
@@ -296,7 +312,7 @@ def resize(
             f"{units.human_bytes(size_bytes)}; shrink=True cuts it off"
         )
     if size_bytes < has:
-        refuse_written(conn, pool, volume)
+        refuse_written(conn, pool, volume, force)
     used, own = users(conn, volume)
     if used.running(own):
         raise errors.InvalidInput(
