@@ -72,6 +72,20 @@ def test_no_update_grows_what_another_guest_stands_on(guest, tmp_path):  # noqa:
     assert os.path.getsize(base) == 16 * MIB
 
 
+def test_no_update_grows_a_disk_below_saved_memory(guest):  # noqa: F811
+    dom = guest.conn.lookupByName("g1")
+    if not dom.isActive():
+        dom.create()
+    dom.managedSave()
+    try:
+        for test in (True, False):
+            status = guest.update(disks=[{**SYSTEM, "size": 32}], test=test)
+            assert "g1: it has saved memory" in status["warnings"][0]
+        assert os.path.getsize(guest.images / "g1_system.raw") == 16 * MIB
+    finally:
+        dom.managedSaveRemove()
+
+
 def test_the_disk_that_salt_3007_made_grows(guest):  # noqa: F811
     dom = guest.conn.lookupByName("g1")
     guest.conn.defineXML(re.sub(r"(?s)<metadata.*</metadata>", "", dom.XMLDesc(2)))

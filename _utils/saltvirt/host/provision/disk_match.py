@@ -12,7 +12,7 @@ from saltvirt import errors
 from saltvirt.design import identity
 from saltvirt.design.source import Source, own_places, owns, places
 from saltvirt.host.connection import libvirt
-from saltvirt.host.domain import resize
+from saltvirt.host.domain import resize, saved_memory
 from saltvirt.host.provision import disks
 from saltvirt.host.storage import chains, files, pool_source
 from saltvirt.host.storage import identity as storage_identity
@@ -347,6 +347,7 @@ class DiskMatch:
             before = resize.size_of(self.conn, self.dom, target)
             if spec.size_bytes <= before:
                 return
+            saved_memory.refuse(self.dom, "grow a disk of")
             resize.refuse_shared(self.conn, self.dom, target)
         except errors.Refused as exc:
             reason = reason or exc.text
