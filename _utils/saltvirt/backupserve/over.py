@@ -244,6 +244,9 @@ def undo(
             if _is_new(dom, kept):
                 raise errors.OperationFailed(f"libvirt did not take {name} as it was")
             guest_state.put_back(kept.state)
+            if kept.state:  # once: what is there from now on is the guest's
+                kept = replace(kept, state=())
+                aside.keep(kept)
         left = tuple(_removed(conn, kept.made))
         if not left:
             disk_notes.remove(conn, name)
