@@ -4,6 +4,7 @@ is refused before anything is made. By libvirt's test driver."""
 import functools
 import os
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,7 @@ from saltvirt import errors
 from saltvirt.backups.answers import ShownBackup, ShownDisk
 from saltvirt.backupserve import instant, over, restore, standing
 from saltvirt.host.domain import aside, metadata, stands
-from saltvirt.host.domain.aside import Aside
+from saltvirt.host.domain.aside import Aside, KeptState
 from saltvirt.host.migration import move_journal
 from saltvirt.host.provision import admission, guest_builder
 from saltvirt.migration.journal import MOVING, GuestReport, JournalEntry
@@ -100,6 +101,42 @@ def test_a_second_guest_gets_an_identity_beside_its_original(conn, tools):
     assert given == [("web2", path, "qcow2", [{"mac": nic.mac, "original_mac": MAC}])]
     assert (found.pub_key, found.warnings) == ("KEY", ())
     assert metadata.of_domain(conn.lookupByName("web2")).seeded is True
+
+
+def test_a_second_guest_has_nothing_by_which_others_know_its_original(conn, tools):
+    port = f"<virtualport type='openvswitch'><parameters interfaceid='{OTHER}'/></virtualport>"
+    system = f"<system><entry name='uuid'>{UUID}</entry></system>"
+    text = SEEDED.replace("<target dev='vnet7'/>", port)
+    text = text.replace("<devices>", f"<sysinfo type='smbios'>{system}</sysinfo><devices>")
+    second(conn, tools, False, text).run()
+    found = conn.lookupByName("web2").XMLDesc(0)
+    assert conn.lookupByName("web2").UUIDString() != UUID
+    assert UUID not in found and OTHER not in found
+
+
+def test_a_disk_that_guests_share_is_restored_as_one_of_the_guest_alone(conn, tools):
+    """libvirt refuses a qcow2 that is to be shared."""
+    text = SEEDED.replace("<target dev='vda'/>", "<target dev='vda'/><shareable/>")
+    words = second(conn, tools, False, text).run().warnings
+    assert "shareable" not in conn.lookupByName("web2").XMLDesc(0)
+    assert sum("disk vda was shared with other guests" in one for one in words) == 1
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+def test_a_damaged_state_is_in_the_way_of_no_disk(conn, tools, damaged):
+    text = SEEDED.replace("</os>", "<loader type='pflash'>/x</loader><nvram>/n</nvram></os>")
+    one = second(conn, tools, False, text)
+    one.shown = replace(one.shown, damaged=damaged, state=ShownDisk("state", 65536))
+    argv, one._argv = one._argv, lambda target, path, *more: (
+        ["truncate", "-s", "64K", path] if target == "state" else argv(target, path)
+    )  # fmt: skip
+    if not damaged:
+        with pytest.raises(errors.BadAnswer, match="it is no archive of a guest's state"):
+            one.run()
+        return
+    words = one.run().warnings
+    assert [one for one in words if "begins with new firmware variables: the state in" in one]
+    assert "disk vdb is not restored: the backup does not show it" in words
 
 
 def test_a_second_guest_whose_system_stays_as_it_is_is_named(conn, tools):
@@ -285,6 +322,24 @@ def test_what_it_had_stays_while_the_new_disks_are_not_whole(conn, tools, tmp_pa
                 act(conn, guest)
         assert aside.of(UUID)
         conn.lookupByName(guest).undefine()
+
+
+def test_an_undo_that_is_called_again_leaves_what_the_guest_has_made_since(
+    conn, tools, dom, tmp_path, monkeypatch
+):
+    """It had no firmware variables. A file is in use, so the undo is to be called again; meanwhile
+    the guest is started."""
+    variables = tmp_path / "web1_VARS.fd"
+    variables.write_text("of the backup")
+    state = (KeptState(str(variables), f"{variables}.before-restore", False),)
+    aside.keep(Aside(UUID, "web1", "000001-x", DISKLESS, (), state))
+    with monkeypatch.context() as patch:
+        patch.setattr(over, "_removed", lambda *_: ["in use"])
+        assert over.undo(conn, tools.admission_config, "web1", False).left == ("in use",)
+    assert not variables.exists()
+    variables.write_text("of the guest")
+    assert over.undo(conn, tools.admission_config, "web1", False).left == ()
+    assert variables.read_text() == "of the guest" and not [*aside.every()]
 
 
 def test_that_libvirt_took_it_as_it_was_is_looked_at(conn, tools, dom, tmp_path, monkeypatch):

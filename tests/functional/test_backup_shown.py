@@ -162,4 +162,19 @@ def test_one_bad_disk_hides_no_other(guest):
     assert stock.broken(both.ident) == {"vdb": "x"}
     assert stock.wrong_disk(both.ident, "vda") is None
     asked = replace(asked_of(guest), disk="vda")
-    assert [one.target for one in asked.disks(stock, both)] == ["vda"]
+    assert [one.target for one in asked.disks(guest.target, both)] == ["vda"]
+
+
+def test_a_damaged_one_shows_no_disk_that_cannot_be_opened(guest):
+    """So that it is in the way of no other. Whether it was ever read back is not asked."""
+    asked = replace(asked_of(guest), damaged=True)
+    assert show.show(LIBRARY, asked, HOST).damaged, "else what cannot be read ends the restore"
+    show.hide(guest.reader.authority)
+    [found] = guest.target.stock(UUID).records
+    assert [one.target for one in asked.disks(guest.target, found)] == ["vda"]
+    with open(record_of(guest) / "vda.qcow2", "r+b") as file:
+        file.seek(24)
+        file.write(b"\0\0\0\1")  # of the size in its header
+    assert asked.disks(guest.target, found) == []
+    with pytest.raises(errors.BadAnswer, match="none of its files can be opened"):
+        show.show(LIBRARY, asked, HOST)

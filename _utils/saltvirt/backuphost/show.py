@@ -16,11 +16,10 @@ from dataclasses import dataclass, replace
 from saltvirt import errors, places
 from saltvirt.backuphost import apart, daemon, layers, relay, stands
 from saltvirt.backuphost.target import Target
-from saltvirt.backups import ident, record
+from saltvirt.backups import ident
 from saltvirt.backups.answers import ShownBackup, ShownDisk
 from saltvirt.backups.record import BackupDisk, Record
 from saltvirt.backups.stands import Stand
-from saltvirt.backups.stock import Stock
 from saltvirt.doors import Door
 from saltvirt.images import locks
 from saltvirt.units import shown
@@ -51,17 +50,27 @@ class ShowRequest(Fact):
     disk: str | None = None
     damaged: bool = False
 
-    def disks(self, stock: Stock, found: Record) -> list[BackupDisk]:
+    def disks(self, target: Target, found: Record) -> list[BackupDisk]:
         """Those of the backup that are shown: of one that is damaged what can be opened."""
-        chosen = [one for one in found.disks if self.disk in (None, one.target)]
-        if self.damaged:
-            chosen = [one for one in chosen if stock.unfit(found.ident, one.target) is None]
-        return chosen
+        chosen = (one for one in found.disks if self.disk in (None, one.target))
+        return [one for one in chosen if self._is_shown(target, found, one)]
 
-    def state(self, stock: Stock, found: Record) -> BackupDisk | None:
+    def state(self, target: Target, found: Record) -> BackupDisk | None:
         """What the guest had beside its disks, if all of it is shown and it can be opened."""
-        bad = self.damaged and stock.unfit(found.ident, record.STATE) is not None
-        return None if self.disk or bad else found.state
+        if self.disk or not found.state or not self._is_shown(target, found, found.state):
+            return None
+        return found.state
+
+    def _is_shown(self, target: Target, found: Record, disk: BackupDisk) -> bool:
+        if not self.damaged:
+            return True
+        if target.stock(found.uuid).unfit(found.ident, disk.target) is not None:
+            return False
+        try:
+            layers.of(target, found, disk)
+        except (errors.BadAnswer, errors.ImageError, errors.NotFound):
+            return False
+        return True
 
 
 def show(library: str, asked: ShowRequest, host: str) -> ShownBackup:
@@ -76,17 +85,18 @@ def show(library: str, asked: ShowRequest, host: str) -> ShownBackup:
     wrong = stock.wrong_disk(name, asked.disk) if asked.disk else stock.wrong(name)
     if found is None or (wrong and not asked.damaged):
         raise errors.BadAnswer(f"the backup {name} is not good: {wrong}")
-    chosen = asked.disks(stock, found)
+    chosen = asked.disks(target, found)
     if not chosen:
-        raise errors.BadAnswer(f"nothing of the backup {name} can be read: {wrong}")
+        why = wrong or "none of its files can be opened"
+        raise errors.BadAnswer(f"nothing of the backup {name} can be read: {why}")
     definition = target.definition(found)
     port = _begun(library, replace(asked, ident=name))
     disks = tuple(ShownDisk(one.target, one.size_bytes) for one in chosen)
     authority = asked.door.credentials.authority
     about = (name, found.guest, host, port, definition, disks, authority)
-    state = asked.state(stock, found)
+    state = asked.state(target, found)
     more = ShownDisk(state.target, state.size_bytes) if state else None
-    return ShownBackup(*about, damaged=wrong is not None, state=more)
+    return ShownBackup(*about, damaged=asked.damaged, state=more)
 
 
 def hide(reader: str) -> bool:
@@ -118,9 +128,8 @@ def main(_words: list[str]) -> int:
             target.using(asked.uuid, asked.ident) as found,
             locks.for_now(_RUN, "show-") as folder,
         ):
-            stock = target.stock(asked.uuid)
-            state = asked.state(stock, found)
-            chosen = [*asked.disks(stock, found), *([state] if state else [])]
+            state = asked.state(target, found)
+            chosen = [*asked.disks(target, found), *([state] if state else [])]
             disks = [layers.of(target, found, one).shown(one.target) for one in chosen]
             if asked.stand:
                 stands.take(target, asked.uuid, asked.ident, asked.stand)

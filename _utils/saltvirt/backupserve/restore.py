@@ -23,6 +23,7 @@ from saltvirt.host.provision.guest_builder import (
     GuestBuilder,
     GuestRequest,
     Tools,
+    become_another,
     interfaces_of_copy,
 )
 from saltvirt.host.provision.rename import seeded_disk
@@ -82,6 +83,7 @@ class Restore(GuestBuilder):
         self.shown, self.certificates, self.itself = shown, certificates, itself
         self.model = Domain.fromstring(shown.definition)
         self.kept: tuple[KeptState, ...] = ()
+        self.unread_state = ""
         self.new_macs = [] if itself else macs.fresh(conn, len(self.model.interfaces))
         for disk in shown.disks:  # of its name that of a file is made
             if not record.is_target(disk.target):
@@ -105,7 +107,22 @@ class Restore(GuestBuilder):
                 raise errors.BadAnswer(f"the backup's definition has no disk {one.target}")
             if self.wants(one.target):
                 self.works.append(self.work(one, self.place(one.target)))
+        self._say_what_differs()
         self.admit(self.definition())
+
+    def _say_what_differs(self) -> None:
+        shown = {one.target for one in self.shown.disks}
+        for disk in self.model.disks:
+            target = str(disk.target)
+            if not self.wants(target):
+                continue
+            if target in shown and disk.shareable:
+                self.tools.warn(
+                    f"disk {target} was shared with other guests: the restored one is a qcow2 of "
+                    f"{self.guest.name} alone"
+                )
+            if self.shown.damaged and target not in shown and not disk.removable_medium:
+                self.tools.warn(f"disk {target} is not restored: the backup does not show it")
 
     def wants(self, target: str) -> bool:
         """Whether this disk of the backup is made."""
@@ -160,15 +177,26 @@ class Restore(GuestBuilder):
     @property
     def no_state(self) -> str:
         """Why something of it does not come from the backup."""
+        if self.unread_state:
+            return self.unread_state
         if connection.is_local(self.conn):
             return "the backup has none"
         return "libvirt is on another machine than its minion"
 
     def read_state(self) -> dict[str, bytes]:
-        """What the backup has of the guest beside its disks, by the digest of each file."""
-        shown = self.shown.state
-        if shown is None or not connection.is_local(self.conn):
+        """What the backup has of the guest beside its disks, by the digest of each file. Of one
+        that is damaged nothing, where that cannot be read: its disks are restored all the same."""
+        if self.shown.state is None or not connection.is_local(self.conn):
             return {}
+        try:
+            return self._state(self.shown.state)
+        except errors.VirtError as exc:
+            if not self.shown.damaged:
+                raise
+            self.unread_state = exc.text
+            return {}
+
+    def _state(self, shown: ShownDisk) -> dict[str, bytes]:
         if not 0 < shown.size_bytes <= archive.MOST_ARCHIVE_BYTES:
             raise errors.BadAnswer(f"{self.shown.host} shows more state than any guest has")
         self.tools.say("state", "reading firmware variables and TPM state")
@@ -236,22 +264,16 @@ class Restore(GuestBuilder):
         node = disk.need()
         for encryption in node.findall("encryption"):  # the backup had the disk in plain
             node.remove(encryption)
+        disk.shareable = False  # libvirt allows that of raw disks alone
         disk.type, disk.driver_type = "file", FORMAT
         disk.source.file = path
         record.disks.append(OwnDisk(target=disk.target, path=path))
 
     def _another(self, built: Domain) -> None:
-        built.uuid = None
+        become_another(built, self.new_macs)
         metadata.unmark(built.record)
         # how the other one is to be backed up was said of that alone
         built.record.entries = [one for one in built.record.entries if one.key != wish.KEY]
-        for nic, mac in zip(built.interfaces, self.new_macs, strict=True):
-            nic.mac, nic.target = mac, None
-        genid = built.need().find("genid")
-        if genid is not None:
-            genid.text = None
-        for display in built.graphics:
-            display.port, display.autoport = None, True
 
     def _reader(self, target: str) -> Callable[[str], object]:
         def write(path: str) -> None:

@@ -14,7 +14,11 @@ from saltvirt.design.domain import RECORD_VERSION
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import creation, lookup, metadata
 from saltvirt.host.provision import admission, disks, macs, pool_disk, seed_drive, undo_disks
-from saltvirt.host.provision.guest_builder import GuestBuilder, interfaces_of_copy
+from saltvirt.host.provision.guest_builder import (
+    GuestBuilder,
+    become_another,
+    interfaces_of_copy,
+)
 from saltvirt.host.storage import files, unchanged_disks
 from saltvirt.images import inspect
 from saltvirt.images.clone import whole
@@ -231,7 +235,7 @@ class Clone(GuestBuilder):
 
     def definition(self) -> Domain:
         built = self.model.copy()
-        built.name, built.uuid = self.guest.name, None
+        built.name = self.guest.name
         old = self.model.record
         built.record = GuestRecord(version=RECORD_VERSION)
         for entry in old.entries:
@@ -244,20 +248,9 @@ class Clone(GuestBuilder):
                 self.point(built.record, disk, work)
             elif disk.removable_medium and disk.source and disk.source.file in made_for_it:
                 built.disks.remove(disk)  # what told the original who it is
-        for nic, mac in zip(built.interfaces, self.new_macs, strict=True):
-            nic.mac, nic.target = mac, None
-            if nic.virtualport:
-                nic.virtualport.interfaceid = None
+        become_another(built, self.new_macs)
         identity.carry(self.model, built, self.macs)
-        for cid in built.need().iterfind("devices/vsock/cid"):
-            cid.attrib.pop("address", None)  # libvirt chooses one that no other guest runs with
-            cid.set("auto", "yes")
-        genid = built.need().find("genid")
-        if genid is not None:
-            genid.text = None  # libvirt makes another: by it a system notices that it is a copy
         built.os.forget_variables()
-        for display in built.graphics:
-            display.port, display.autoport = None, True
         return built
 
     @staticmethod

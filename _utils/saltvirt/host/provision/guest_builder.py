@@ -446,6 +446,28 @@ class GuestBuilder(abc.ABC):
         return found
 
 
+def become_another(built: Domain, new_macs: Iterable[str]) -> None:
+    """Takes out of a definition what names its guest to others, for a copy of it. new_macs: of its
+    interfaces."""
+    built.uuid = None
+    # libvirt takes the UUID from there if there is no other
+    for system in built.need().findall("sysinfo/system"):
+        for entry in system.findall("entry[@name='uuid']"):
+            system.remove(entry)
+    for nic, mac in zip(built.interfaces, new_macs, strict=True):
+        nic.mac, nic.target = mac, None
+        if nic.virtualport:
+            nic.virtualport.interfaceid = None
+    for cid in built.need().iterfind("devices/vsock/cid"):
+        cid.attrib.pop("address", None)  # libvirt chooses one that no other guest runs with
+        cid.set("auto", "yes")
+    genid = built.need().find("genid")
+    if genid is not None:
+        genid.text = None  # libvirt makes another: by it a system notices that it is a copy
+    for display in built.graphics:
+        display.port, display.autoport = None, True
+
+
 def interfaces_of_copy(dom: libvirt.virDomain, original: Domain) -> list[dict[str, Any]]:
     """Those of a guest that is a copy, each with the MAC address that the system in it is bound
     to: that of the original."""
