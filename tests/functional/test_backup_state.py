@@ -39,7 +39,11 @@ def here(tmp_path_factory):
     old = "<os><type arch='x86_64'>hvm</type></os>"
     assert old in xml
     (found.folder / "web1.xml").write_text(xml.replace(old, UEFI))
-    found.sh("mkdir -p /etc/salt-virt; mount -t tmpfs -o mode=755 none /etc/salt-virt")
+    found.sh(
+        "mkdir -p /etc/salt-virt; mount -t tmpfs -o mode=755 none /etc/salt-virt; "
+        "mkdir -m 700 /etc/salt-virt/backup-keys; "
+        f"(umask 077; {KEY} > /etc/salt-virt/backup-keys/state-test.key)"
+    )
     yield found
     found.close()
 
@@ -64,6 +68,11 @@ def done(here, verb, **asked):
     answer, wrong = here.hypervisor.ask(f"virt.{verb}", **asked)
     assert wrong is None, wrong
     return answer
+
+
+def backed_up(here):
+    """To a target with a key: else the state of the TPM stays where it is."""
+    return done(here, "backup", name="web1", key="state-test")
 
 
 def bring(here, **asked):
@@ -96,7 +105,7 @@ def test_the_state_comes_back_beside_the_guest_and_in_its_place(guest, runs):
     if runs:
         guest.virsh("start web1 --paused")  # else its firmware goes on to use them
     then = digests(guest)
-    made = done(guest, "backup", name="web1")
+    made = backed_up(guest)
     if runs:
         assert digests(guest) == then
         guest.virsh("destroy web1")
@@ -134,7 +143,7 @@ def test_the_state_comes_back_beside_the_guest_and_in_its_place(guest, runs):
 
 
 def test_what_an_earlier_guest_left_is_kept_and_named(guest):
-    made = done(guest, "backup", name="web1")
+    made = backed_up(guest)
     then = digests(guest)
     change(guest)
     changed, mine = digests(guest), uuid(guest)
@@ -151,7 +160,7 @@ def test_what_an_earlier_guest_left_is_kept_and_named(guest):
 
 @pytest.mark.parametrize("over", [True, False])
 def test_a_restore_that_fails_leaves_the_state_that_was_there(guest, over):
-    done(guest, "backup", name="web1")
+    backed_up(guest)
     change(guest)
     changed, mine = digests(guest), uuid(guest)
     if not over:
@@ -175,7 +184,7 @@ def test_a_restore_that_fails_leaves_the_state_that_was_there(guest, over):
 
 def test_a_restore_that_fails_before_it_reads_the_state_keeps_what_an_earlier_guest_left(guest):
     """Its definition is there by then, and libvirt takes variables away with a definition."""
-    done(guest, "backup", name="web1")
+    backed_up(guest)
     change(guest)
     changed, mine = digests(guest), uuid(guest)
     guest.virsh("undefine web1 --keep-nvram --keep-tpm")
@@ -202,7 +211,7 @@ def without_state(guest, made):
 
 
 def test_a_backup_from_before_says_that_the_guest_has_new_ones(guest):
-    without_state(guest, done(guest, "backup", name="web1"))
+    without_state(guest, backed_up(guest))
     changed = digests(guest)
     kept = bring(guest, over=True)["warnings"]
     assert kept == [
@@ -215,7 +224,7 @@ def test_a_backup_from_before_says_that_the_guest_has_new_ones(guest):
 
 
 def test_what_an_earlier_guest_left_is_not_said_to_be_new(guest):
-    without_state(guest, done(guest, "backup", name="web1"))
+    without_state(guest, backed_up(guest))
     mine = uuid(guest)
     guest.virsh("undefine web1 --keep-nvram --keep-tpm")
     guest.sh(f"rm {guest.disk}")
@@ -229,7 +238,7 @@ def test_what_an_earlier_guest_left_is_not_said_to_be_new(guest):
 
 def test_variables_in_a_folder_of_its_own_are_not_said_to_be_kept(guest):
     """The restored guest has libvirt's own folder; an undo brings the other one back."""
-    without_state(guest, done(guest, "backup", name="web1"))
+    without_state(guest, backed_up(guest))
     libvirts, own = f"{NVRAM}/web1_VARS.fd", f"{guest.folder}/own.fd"
     xml = guest.virsh("dumpxml web1 --inactive").replace(libvirts, own)
     assert own in xml
@@ -248,7 +257,7 @@ def test_variables_in_a_folder_of_its_own_are_not_said_to_be_kept(guest):
 
 def test_what_is_a_link_is_in_no_backup_and_named(guest):
     guest.sh(f"mv {NVRAM}/web1_VARS.fd {NVRAM}/x; ln -s {NVRAM}/x {NVRAM}/web1_VARS.fd")
-    made = done(guest, "backup", name="web1")
+    made = backed_up(guest)
     assert made["skipped"] == {"firmware variables": "web1_VARS.fd is a link"}
     [warning, *_] = bring(guest, new="web2")["warnings"]
     assert warning == "web2 begins with new firmware variables: the backup has none"
@@ -266,19 +275,26 @@ def test_one_bad_block_of_the_state_costs_no_disk(guest):
     assert bring(guest, disk="vda")["path"]
     asked = {"name": "web1", "folder": str(guest.target), "new": "web2", "overcommit": True}
     assert "is not good: state: " in guest.hypervisor.ask("virt.backup_bring", **asked)[1]
+    words = bring(guest, new="web2", damaged=True)["warnings"]
+    assert [one for one in words if "begins with new firmware variables: the state in" in one]
 
 
 def test_the_state_is_encrypted_where_the_disks_are(guest):
-    guest.sh(
-        "mkdir -p -m 700 /etc/salt-virt/backup-keys; (umask 077; "
-        f"{KEY} > /etc/salt-virt/backup-keys/state-test.key)"
-    )
-    made = done(guest, "backup", name="web1", key="state-test")
+    made = backed_up(guest)
     [folder] = guest.target.glob(f"*/{made['ident']}")
     assert b"variables.fd" not in (folder / "state.qcow2").read_bytes()
     then = digests(guest)
     bring(guest, new="web2")
     assert digests(guest, "web2") == then
+
+
+def test_private_keys_of_a_tpm_lie_in_plain_at_no_target(guest):
+    made = done(guest, "backup", name="web1")
+    [(what, why)] = made["skipped"].items()
+    assert what == "TPM state" and "would lie at the target in plain: give that target a key" in why
+    [folder] = guest.target.glob(f"*/{made['ident']}")
+    data = (folder / "state.qcow2").read_bytes()
+    assert b"variables.fd" in data and b"tpm2-00" not in data
 
 
 def test_an_archive_is_what_its_digests_say():
@@ -290,7 +306,7 @@ def test_an_archive_is_what_its_digests_say():
 def test_a_guest_that_runs_at_once_starts_with_its_state(guest):
     how = "bs=1 seek=540600 conv=notrunc status=none"
     guest.sh(f"printf marked | dd of={NVRAM}/web1_VARS.fd {how}")
-    made, mine = done(guest, "backup", name="web1"), uuid(guest)
+    made, mine = backed_up(guest), uuid(guest)
     guest.virsh("undefine web1 --nvram --tpm")
 
     def ask(verb, **asked):

@@ -72,7 +72,7 @@ def planned(
     )
     seen = chains.GuestSeen(look.uuid, host, disks, look.checkpoints, look.name)
     plans = tuple(
-        PlannedDisk(one.target, one.parent, one.since, one.reason)
+        PlannedDisk(one.target, one.parent, one.since, one.reason, sealed is not None)
         for one in chains.plan(seen, stock, chain, whole, sealed)
     )
     following = ident.following(stock.backups, now(), secrets.token_hex(4))

@@ -46,12 +46,14 @@ class GuestLook(Fact):
 
 @dataclass(frozen=True)
 class PlannedDisk(Fact):
-    """How a disk is to be taken; see `backups.chains.DiskPlan`."""
+    """How a disk is to be taken; see `backups.chains.DiskPlan`. sealed: it is encrypted at the
+    target, and so is all that belongs to it."""
 
     target: str
     parent: str | None = None
     since: str | None = None
     reason: str | None = None
+    sealed: bool = seldom(False)
 
 
 @dataclass(frozen=True)

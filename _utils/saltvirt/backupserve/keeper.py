@@ -113,7 +113,8 @@ class Keeper:
             disks, self._server = stopped.begin(conn, dom, found, self._asked)
         where = running.exports_of(dom) if begun.active else request.exports_of(self._asked.guest)
         self._relay = relay.begin(self._asked.door, where)
-        more = state.taken(conn, dom)
+        sealed = all(one.sealed for one in self._asked.disks)
+        more = state.taken(conn, dom, sealed)
         beside = self._show_state(more.files)
         return Serving(
             found.uuid, self._asked.host, self._relay.port, consistency, definition.of(dom),

@@ -27,6 +27,10 @@ FIRMWARE, TPM = "firmware variables", "TPM state"
 # the end of the name of what has made way
 _BEFORE = ".before-restore"
 _TRIES = 5
+_PLAIN = (
+    "it has private keys, and would lie at the target in plain: give that target a key "
+    "(virt:backup:targets)"
+)
 _LOCK = ".lock"
 # as libvirt's own; the innermost it gives to swtpm, for nobody else to enter
 _FOLDER_MODE = 0o711
@@ -46,14 +50,17 @@ class State:
     skipped: dict[str, str]
 
 
-def taken(conn: libvirt.virConnect, dom: libvirt.virDomain) -> State:
+def taken(conn: libvirt.virConnect, dom: libvirt.virDomain, sealed: bool) -> State:
     """The state of a guest as it is now. Of one that runs each file is read until two readings are
-    alike."""
+    alike. sealed: it is encrypted at the target; else the TPM's stays here: with that whoever reads
+    the target opens what the guest has sealed."""
     root = ElementTree.fromstring(dom.XMLDesc(0))
     found, skipped = dict[str, bytes](), dict[str, str]()
     for what, read in ((FIRMWARE, _variables), (TPM, _tpm)):
         try:
             more = read(conn, root)
+            if more and what == TPM and not sealed:
+                raise _Unread(_PLAIN)
             if sum(map(len, (*found.values(), *more.values()))) > archive.MOST_BYTES:
                 raise _Unread("it is larger than any guest's")
             archive.packed(more)
