@@ -215,6 +215,12 @@ def test_a_layer_on_the_recorded_file_keeps_its_name(guest):
     there.disks[1].source.file, there.disks[1].driver_type = str(layer), "qcow2"
     guest.conn.defineXML(there.tostring())
     assert guest.modules["virt.update"]("g1", disks=DISKS)["definition"] is False
+    larger = [DISKS[0], {**DISKS[1], "size": 2 * DISKS[1]["size"]}]
+    answer = guest.modules["virt.update"]("g1", disks=larger)
+    assert (answer.get("warnings"), [one["path"] for one in answer["changes"]]) == (
+        None, ["disks:vdb:size_bytes"],
+    )  # fmt: skip
+    assert guest.modules["virt.update"]("g1", disks=larger)["changes"] == []
 
 
 @pytest.mark.parametrize("given", [{}, {"target": "vdb"}])

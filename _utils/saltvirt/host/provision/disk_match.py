@@ -246,7 +246,15 @@ class DiskMatch:
             )
 
     def _is_own(self, disk: Disk) -> bool:
-        return any(owns(own, disk) for own in self.actual.record.disks)
+        """Whether a disk was made for the guest, or is a layer that a snapshot put upon it."""
+        ours = [own for own in self.actual.record.disks if own.target == disk.target]
+        if any(owns(own, disk) for own in ours):
+            return True
+        if not ours or not disk.source.file or disk.driver_type != "qcow2":
+            return False
+        layers = {files.real(path) for path in chains.read(disk.source.file, "qcow2").paths}
+        paths = (own.path or files.volume_path(self.conn, own.pool, own.volume) for own in ours)
+        return any(path and files.real(path) in layers for path in paths)
 
     def _leaving(self) -> set[str]:
         """The targets of the disks that leave the guest. Raises InvalidInput for the one that it
