@@ -1,5 +1,7 @@
 """What is said of the guests of a host that does not respond."""
 
+import os
+
 import pytest
 
 from saltvirt.operations import hints
@@ -28,6 +30,28 @@ def test_a_guest_that_another_host_has_now_is_not_among_them(opts):
     hints.with_last_seen(opts, {"hv1": has(), "hv2": has("web2")})
     found = hints.with_last_seen(opts, {"hv1": has("web2"), "hv2": {"error": "down"}})
     assert found["hv2"] == {"error": "down"}
+
+
+def heard(opts, at, host, *guests):
+    hints.heard(opts, host, guests)
+    os.utime(hints._host_path(opts, host), (at, at))
+
+
+def test_a_guest_that_moved_between_two_silent_hosts_was_last_seen_on_one(opts):
+    heard(opts, 100, "hv3", "web1", "db1")
+    heard(opts, 101, "hv1", "web1")
+    silent = {"hv1": {"error": "down"}, "hv3": {"error": "down"}}
+    found = hints.with_last_seen(opts, silent)
+    assert found["hv1"]["last_seen"]["guests"] == ["web1"]
+    assert found["hv3"]["last_seen"]["guests"] == ["db1"]
+    assert hints.last_seen(opts, "web1", ["hv1", "hv3"])[0] == "hv1"
+
+
+def test_what_another_host_has_is_known_also_if_it_is_not_asked(opts):
+    """As by virt.query host=hv1."""
+    heard(opts, 100, "hv1", "web1")
+    heard(opts, 200, "hv2", "web1")
+    assert hints.with_last_seen(opts, {"hv1": {"error": "down"}}) == {"hv1": {"error": "down"}}
 
 
 def test_a_host_that_was_never_heard_has_its_error_alone(opts):

@@ -62,8 +62,11 @@ def forget(opts: dict[str, Any], name: str) -> None:
 
 
 def _host_path(opts: dict[str, Any], host: str) -> Path:
-    number = hashlib.sha256(host.encode(errors="replace")).hexdigest()
-    return Path(opts["cachedir"]) / "virt" / "seen" / f"host-{number}"
+    return Path(opts["cachedir"]) / "virt" / "seen" / _file_of(host)
+
+
+def _file_of(host: str) -> str:
+    return f"host-{hashlib.sha256(str(host).encode(errors='replace')).hexdigest()}"
 
 
 def heard(opts: dict[str, Any], host: str, guests: Iterable[str]) -> None:
@@ -84,23 +87,33 @@ def heard(opts: dict[str, Any], host: str, guests: Iterable[str]) -> None:
             part.unlink(missing_ok=True)
 
 
-def guests_of(opts: dict[str, Any], host: str) -> tuple[list[str], str]:
-    """(the guests that the host had when it was last heard, when that was); ([], "") of one that
-    never was."""
-    names, at = guests_at(opts, host)
-    return names, time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at)) if at else ""
+def guests_left(opts: dict[str, Any], host: str) -> tuple[list[str], str]:
+    """(the guests that the host had when it was last heard and that no other host was heard to have
+    since, when that was); ([], "") of one that never was. What another host had before is no sign:
+    the guest may have moved from there."""
+    _, names, since = _record(_host_path(opts, host))
+    left = set(names)
+    for path in _host_path(opts, host).parent.glob("host-*") if left else ():
+        other, has, at = _record(path)
+        if other != host and at > since:
+            left.difference_update(has)
+    return sorted(left), _shown(since)
 
 
-def guests_at(opts: dict[str, Any], host: str) -> tuple[list[str], float]:
-    """The same, and the time in seconds since 1970; ([], 0)."""
-    path = _host_path(opts, host)
+def _record(path: Path) -> tuple[str, list[str], float]:
+    """(host, its guests, when it was heard) of a file; ("", [], 0) of what is none."""
     with contextlib.suppress(OSError, ValueError, RecursionError):
         with path.open("rb") as file:
             when = os.fstat(file.fileno()).st_mtime
             found = json.loads(file.read(_MOST_OF_HOST + 1))
-        if isinstance(found, list) and len(found) == 2 and found[0] == host:
-            return [name for name in found[1] if isinstance(name, str)], when
-    return [], 0
+        if isinstance(found, list) and len(found) == 2 and path.name == _file_of(found[0]):
+            names = found[1] if isinstance(found[1], list) else []
+            return found[0], [name for name in names if isinstance(name, str)], when
+    return "", [], 0
+
+
+def _shown(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at)) if at else ""
 
 
 def with_last_seen(opts: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
@@ -121,15 +134,13 @@ def with_last_seen(opts: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]
 def _with_last_seen(opts: dict[str, Any], host: str, about: Any, elsewhere: set[str]) -> Any:
     if not isinstance(about, dict) or set(about) != {"error"}:
         return about
-    names, at = guests_of(opts, host)
+    names, at = guests_left(opts, host)
     missing = sorted(set(names) - elsewhere)
     return {**about, "last_seen": {"guests": missing, "at": at}} if missing else about
 
 
 def last_seen(opts: dict[str, Any], name: str, hosts: Iterable[str]) -> tuple[str, str] | None:
     """(which of the hosts had the guest when it was last heard, when that was), or None."""
-    seen = (
-        (when, host) for host in hosts for names, when in (guests_of(opts, host),) if name in names
-    )
-    when, host = max(seen, default=("", ""))
-    return (host, when) if host else None
+    known = (_record(_host_path(opts, host)) for host in hosts)
+    at, host = max(((at, host) for host, names, at in known if name in names), default=(0, ""))
+    return (host, _shown(at)) if host else None

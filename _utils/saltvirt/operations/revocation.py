@@ -27,26 +27,13 @@ def refuse_running(fleet: Fleet, host: str) -> None:
                     "broken into, and other hosts may then start what it runs"
                 )
             return
-    left, when = _left_behind(fleet, host)
+    left, when = hints.guests_left(fleet.opts, host)
     if left:
         raise errors.OperationFailed(
             f"{host} does not answer, and had {_listed(left)} when it was last heard ({when}): if "
             "it still runs them, other hosts may start them a second time; power it off, then "
             "call this with force=True"
         )
-
-
-def _left_behind(fleet: Fleet, host: str) -> tuple[list[str], str]:
-    """(the guests that the host had when it was last heard and no other one has had since, when
-    that was). What another one had before is no sign: the guest may have moved from there."""
-    names, when = hints.guests_of(fleet.opts, host)
-    _, since = hints.guests_at(fleet.opts, host)
-    left = set(names)
-    for other in target.hosts(fleet.opts):
-        has, at = hints.guests_at(fleet.opts, other)
-        if other != host and at > since:
-            left -= set(has)
-    return sorted(left), when
 
 
 def _listed(guests: list[str]) -> str:
