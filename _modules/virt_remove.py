@@ -19,7 +19,7 @@ with saltvirt.later():
     from saltvirt.host import connection
     from saltvirt.host.domain import creation, guest_lock, lookup, removal
     from saltvirt.host.domain import purge as purging  # the name is a function's here
-    from saltvirt.host.migration import departed
+    from saltvirt.host.migration import departed, move_journal
     from saltvirt.host.provision import admission, disk_notes
     from saltvirt.host.provision import leftovers as left
     from saltvirt.host.storage import copies_elsewhere, shared, usage
@@ -82,7 +82,8 @@ def purge(
     that nobody else uses a disk, it stays. Saved memory, snapshots, NVRAM and TPM state go with
     the guest, except NVRAM and TPM state that other hosts may have, or that are not in the place
     that libvirt chooses for this guest: a definition may name the distribution's own template.
-    After a failure it can be called again.
+    A migration of the guest from here that was broken off is ended first; where the guest is on the
+    target then, or may be, nothing is removed. After a failure it can be called again.
 
     :param vm_: name of the domain
     :param dirs: also remove the folders below ``virt:images`` that are empty afterwards.
@@ -125,7 +126,9 @@ def purge(
             places, unsure = shared.as_data(todo.shared), tuple(todo.unsure)
             delete = (*todo.delete, *todo.variables)
             return removal_answer.RemovalPlan(delete, todo.keep, places, unsure).to_answer()
-        purging.not_at_work(lookup.lookup(conn, vm_))  # said at once
+        dom = lookup.lookup(conn, vm_)
+        purging.not_at_work(dom)  # said at once
+        _end_migration(dom)
         with admission_config.guest("virt.purge", vm_):
             done = purging.purge(
                 conn,
@@ -140,6 +143,18 @@ def purge(
     departed.forget(str(vm_))
     left = {path: done.keep[path] for path in done.unsure}
     return {"left": left} if left else True
+
+
+def _end_migration(dom):
+    """Ends a migration of the domain that was broken off: without the domain nobody could."""
+    if move_journal.of_domain(dom) is None:
+        return
+    found = __salt__["virt.migrate_recover"](dom.name())
+    if found["outcome"] == "moved":
+        raise errors.OperationFailed(
+            f"{dom.name()} is on {found['target']}: its migration from here was broken off, and is "
+            "completed now"
+        )
 
 
 def shared_disks(vm_, **kwargs):

@@ -378,6 +378,20 @@ def test_of_a_guest_that_moved_the_source_is_cleaned(peer, dom, job, done, keep,
     assert peer.getHostname() in departed.why("web1")
 
 
+@pytest.mark.parametrize("phase", [BEGUN, MOVING])
+def test_of_a_guest_that_neither_host_has_a_person_reads_what_to_do(peer, dom, job, done, phase):
+    about, conn = report(dom), dom.connect()
+    dom.undefine()
+    journal = begun(job, about, created=("/there",), left=("/here",), phase=phase)
+    words = (
+        r"web1 is on neither host, .*: its definition is in .*/web1\.json: define it again by "
+        r"that; if it was removed on purpose, remove that file$"
+    )
+    with pytest.raises(errors.MigrationFailed, match=words):
+        recovery.recover(conn, journal, job)
+    assert (done, journal.read().phase) == ([], phase)
+
+
 def test_what_stayed_here_of_a_guest_that_the_target_lost_is_kept(peer, dom, job, done):
     about = report(dom)
     found = ended(dom, job, about, phase=MOVED)

@@ -10,10 +10,13 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.host.domain import lookup
+from saltvirt.host.migration import move_journal
 from saltvirt.host.provision import disk_notes
 from saltvirt.host.provision import disks as disks_of_host
 from saltvirt.host.provision import rename as renaming
 from saltvirt.host.storage import files, usage
+from saltvirt.migration.facts import GuestReport
+from saltvirt.migration.journal import BEGUN, MOVED, MOVING, JournalEntry
 from saltvirt.spec.disk import DiskSpec
 from tests.functional.test_init import MIB, host, image, names  # noqa: F401
 
@@ -90,6 +93,68 @@ def test_what_is_refused_changes_nothing(web1, trouble, new, why):
         web1.modules["virt.rename"]("web1", new)
     assert disks(web1) == before
     assert names(web1) == ["test", "web1"]
+
+
+@pytest.fixture
+def broken_off(web1, tmp_path, monkeypatch):
+    """A call that leaves the journal of a migration of web1 that was killed in that phase."""
+    folder = str(tmp_path / "moves")
+    of_domain = move_journal.of_domain
+    monkeypatch.setattr(move_journal, "of_domain", lambda dom, *_: of_domain(dom, folder))
+
+    def write(phase, **more):
+        uuid = more.pop("uuid", web1.conn.lookupByName("web1").UUIDString())
+        about = GuestReport("web1", uuid, "hv1", False, "shutdown")
+        with move_journal.Journal(folder, "web1") as journal:
+            journal.write(JournalEntry(about, "qemu+tls://hv2/system", phase, **more))
+
+    return write
+
+
+def test_a_guest_that_may_be_on_the_target_of_a_migration_keeps_its_name(web1, broken_off):
+    """By the new name it could be started here while it runs there."""
+    broken_off(MOVING)
+    with pytest.raises(errors.VirtError, match="web1 may be on the target of a migration that"):
+        web1.modules["virt.rename"]("web1", "web2")
+    assert names(web1) == ["test", "web1"]
+    broken_off(BEGUN)
+    assert web1.modules["virt.rename"]("web1", "web2")["name"] == "web2"
+
+
+@pytest.mark.parametrize("phase", [BEGUN, MOVING])
+def test_a_purge_ends_the_migration_that_was_broken_off(web1, broken_off, monkeypatch, phase):
+    """Without the guest nobody could end it."""
+    asked, says = [], {"outcome": "undone"}
+
+    def recover(name):
+        asked.append(name)
+        if isinstance(says, Exception):
+            raise says
+        return says
+
+    monkeypatch.setitem(web1.modules, "virt.migrate_recover", recover)
+    broken_off(phase)
+    says = errors.ConnectionFailed("hv2 does not answer and may run web1")
+    with pytest.raises(errors.VirtError, match="hv2 does not answer"):
+        web1.modules["virt.purge"]("web1")
+    says = {"outcome": "moved", "target": "hv2"}
+    with pytest.raises(errors.VirtError, match="web1 is on hv2: its migration"):
+        web1.modules["virt.purge"]("web1")
+    assert names(web1) == ["test", "web1"]
+    assert len(disks(web1)) == 3
+    says = {"outcome": "undone"}
+    assert web1.modules["virt.purge"]("web1") is True
+    assert (names(web1), asked) == (["test"], ["web1"] * 3)
+
+
+def test_a_purge_leaves_a_migration_of_another_guest_and_one_that_is_over(
+    web1, broken_off, monkeypatch
+):
+    monkeypatch.setitem(web1.modules, "virt.migrate_recover", None)
+    broken_off(MOVING, uuid="6f3c7a4e-62c7-4d5f-8f0e-0d8f0b6c9b11")
+    assert move_journal.of_domain(web1.conn.lookupByName("web1")) is None
+    broken_off(MOVED, over=True)
+    assert web1.modules["virt.purge"]("web1") is True
 
 
 def test_a_failure_leaves_the_guest_as_it_was(web1):

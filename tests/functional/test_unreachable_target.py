@@ -12,7 +12,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.host.migration import move_journal, recovery, reservations, unreachable_target
 from saltvirt.migration.facts import GuestReport
-from saltvirt.migration.journal import BEGUN, MOVING, PAUSED, LeftThere
+from saltvirt.migration.journal import BEGUN, MOVED, MOVING, PAUSED, LeftThere
 from tests.functional.test_migrate_ends import begun, peer, report  # noqa: F401
 from tests.functional.test_migrate_faults import XML, dom, job  # noqa: F401
 from tests.functional.test_recovery import waits  # noqa: F401
@@ -94,10 +94,26 @@ def test_who_says_that_it_is_lost_says_which_and_all_are_told(dead, dom):
 def test_a_guest_that_only_the_lost_host_had_is_not_said_to_be_here(dead, dom):
     conn, about = dom.connect(), report(dom)
     dom.undefine()
-    words = r"web1 cannot run here without hv2: it is on neither host; .* is in .*/web1\.json$"
+    words = (
+        r"web1 cannot run here without hv2: it is on neither host; .* is in .*/web1\.json: define "
+        r"it again by that; if it was removed on purpose, remove that file$"
+    )
     with pytest.raises(errors.MigrationFailed, match=words):
         end(conn, dead, about, "hv2")
     assert move_journal.Journal(dead.journals, "web1").read() is not None
+
+
+def test_what_a_guest_left_here_stays_when_the_host_that_had_taken_it_is_lost(dead, dom):
+    """Both hosts had confirmed the move: only the files here were still to be removed."""
+    conn, about = dom.connect(), report(dom)
+    dom.undefine()
+    with pytest.raises(errors.ConnectionFailed, match=r"lost=hv2$"):
+        end(conn, dead, about, phase=MOVED, left=("/vm/web1",))
+    found = end(conn, dead, about, "hv2", phase=MOVED, left=("/vm/web1",))
+    why = "web1 was moved to hv2, which is lost: it may be the last there is of it"
+    assert (found.outcome, found.target, found.kept) == ("moved", "hv2", {"/vm/web1": why})
+    assert move_journal.Journal(dead.journals, "web1").read() is None
+    assert unreachable_target.noted(dead.journals) == []
 
 
 def test_a_move_that_is_over_asks_nobody_where_the_guest_is(dead, dom):

@@ -86,8 +86,7 @@ def _only_here(here: Side, was_running: bool) -> Verdict:
     if here.state == GONE:
         return Verdict(
             UNDECIDED,
-            words="it is on neither host; its definition is in the journal of the migration on "
-            "its old host; its disks were not touched",
+            words="it is on neither host; its disks were not touched",
         )
     if here.waits and was_running:
         return Verdict(UNDONE, (RESUME_HERE,))

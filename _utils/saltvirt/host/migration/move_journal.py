@@ -159,13 +159,18 @@ def names(folder: str = FOLDER) -> list[str]:
     return []
 
 
+def of_domain(dom: libvirt.virDomain, folder: str = FOLDER) -> JournalEntry | None:
+    """What is written of a migration of this domain from here that is not over; None without."""
+    entry = Journal(folder, dom.name()).read()
+    ours = entry and not entry.over and entry.report.uuid == dom.UUIDString()
+    return entry if ours else None
+
+
 def may_start(dom: libvirt.virDomain, folder: str = FOLDER) -> None:
     """Raises OperationFailed for a guest that may be on another host, too: its migration there
     was broken off when both could have it."""
-    entry = Journal(folder, dom.name()).read()
-    if not entry or entry.over or entry.report.uuid != dom.UUIDString():
-        return
-    if entry.phase == MOVING:
+    entry = of_domain(dom, folder)
+    if entry and entry.phase == MOVING:
         raise errors.OperationFailed(
             f"{dom.name()} may be on the target of a migration that was broken off, "
             f"{entry.target}: salt-run virt.migrate_recover {dom.name()} finds out, first"

@@ -144,9 +144,31 @@ def recover(conn: libvirt.virConnect, journal: Journal, job: MigrationJob) -> Re
             return _forgotten(journal, job, entry)
         not_at_work(conn, entry)
         with at(job, entry.target) as peer:
+            _refuse_gone(conn, peer, entry, journal.path)
             result = _ended(conn, peer, entry)
     journal.close()
     return result
+
+
+def _refuse_gone(
+    conn: libvirt.virConnect, peer: libvirt.virConnect, entry: JournalEntry, path: str
+) -> None:
+    """Raises MigrationFailed where neither host has the guest. path: of the journal."""
+    report = entry.report
+    if entry.phase == journal.MOVED:  # both hosts have seen it there: it was removed since
+        return
+    if confirm.find(conn, report.uuid) is None and confirm.find(peer, report.uuid) is None:
+        raise errors.MigrationFailed(
+            f"{report.name} is on neither host, and its disks were not touched: {way_back(path)}"
+        )
+
+
+def way_back(path: str) -> str:
+    """What a person does about a guest that no host has. path: of the journal of its migration."""
+    return (
+        f"its definition is in {path}: define it again by that; if it was removed on purpose, "
+        "remove that file"
+    )
 
 
 def has_job(dom: libvirt.virDomain) -> bool:

@@ -19,7 +19,7 @@ from saltvirt.host.domain import lookup
 from saltvirt.host.migration import confirm, move_journal, recovery, reservations
 from saltvirt.host.migration.move_journal import Journal
 from saltvirt.migration import outcome, transport
-from saltvirt.migration.journal import BEGUN, JournalEntry, LeftThere
+from saltvirt.migration.journal import BEGUN, MOVED, JournalEntry, LeftThere
 
 if TYPE_CHECKING:
     from saltvirt.host.migration.api import MigrationJob
@@ -75,6 +75,8 @@ def _without(
     conn: libvirt.virConnect, journal: Journal, entry: JournalEntry, host: str, lost: str | None
 ) -> Recovered:
     found = recovery.NOTHING
+    if entry.phase == MOVED and not entry.over:
+        return _left_here(journal, entry, host)
     if not entry.over:
         found = _settled_here(conn, journal, entry, host)
     path = os.path.join(_folder(os.path.dirname(journal.path)), f"{journal.name}@{host}.json")
@@ -86,6 +88,15 @@ def _without(
     move_journal.put(path, left)
     journal.close()
     return Recovered(name=journal.name, outcome=found, left={host: "it does not answer"})
+
+
+def _left_here(journal: Journal, entry: JournalEntry, host: str) -> Recovered:
+    """Both hosts had confirmed that the guest was on the target, which a person says is lost: what
+    it left here may be the last there is of it, and stays."""
+    why = f"{journal.name} was moved to {host}, which is lost: it may be the last there is of it"
+    journal.close()
+    kept = dict.fromkeys(entry.left, why)
+    return Recovered(name=journal.name, outcome=recovery.MOVED, target=host, kept=kept)
 
 
 def _settled_here(
@@ -101,8 +112,8 @@ def _settled_here(
         verdict = outcome.decide(seen, outcome.Side(), report.active, was_running)
         if verdict.outcome != recovery.UNDONE:
             raise errors.MigrationFailed(
-                f"{journal.name} cannot run here without {host}: {verdict.words}; its "
-                f"definition is in {journal.path}"
+                f"{journal.name} cannot run here without {host}: {verdict.words}; "
+                f"{recovery.way_back(journal.path)}"
             )
         for action in verdict.actions:
             recovery.ACTIONS[action](here, None)

@@ -17,6 +17,7 @@ from saltvirt.answers.made import Renamed
 from saltvirt.design import identity
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import aside, checkpoints, creation, lookup, metadata
+from saltvirt.host.migration import move_journal
 from saltvirt.host.provision import (
     admission,
     disk_notes,
@@ -76,6 +77,8 @@ class Rename:
         state = lookup.state(self.dom)
         if state != "shutdown" or not self.dom.isPersistent():
             raise errors.Refused(f"{self.old} is {state}: stop it first, then rename it")
+        # by another name it could be started here while it runs there
+        move_journal.may_start(self.dom)
         if self.dom.hasManagedSaveImage() or self.dom.snapshotNum():
             raise errors.Refused(
                 f"{self.old} has saved memory or snapshots, which would be lost: remove them first"
