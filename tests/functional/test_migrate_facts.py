@@ -4,6 +4,7 @@ libvirt's test driver, and on a libvirtd of our own where storage must be real."
 # ruff: noqa: F811
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -469,7 +470,8 @@ def test_a_secret_of_libvirt_is_known_and_missed_on_the_target(real, libvirtd):
         for named in (f"uuid='{UUID}'", "usage='client.virt'"):
             root = ElementTree.fromstring(text.format(named, luks, tpm))
             ceph, *more = secrets.of(real, root)
-            assert ceph == SecretReference("disk vda", UUID, "ceph client.virt")
+            by = ("ceph", "client.virt") if "usage" in named else ()
+            assert ceph == SecretReference("disk vda", UUID, "ceph client.virt", *by)
             assert more == [
                 SecretReference("disk vda", luks, "volume"), SecretReference("the TPM", tpm, "vtpm")
             ]  # fmt: skip
@@ -477,6 +479,18 @@ def test_a_secret_of_libvirt_is_known_and_missed_on_the_target(real, libvirtd):
     finally:
         found.undefine()
     assert secrets.lacking(real, [ceph]) == (ceph,)
+
+
+def test_a_secret_that_is_named_by_its_usage_may_have_another_uuid_on_the_target(real, libvirtd):
+    """libvirt makes one on each host where the definition has none."""
+    by_uuid = SecretReference("disk vda", UUID, "ceph client.virt")
+    by_usage = replace(by_uuid, usage_type="ceph", usage_id="client.virt")
+    found = real.secretDefineXML(SECRET.format(UUID.replace("2ec1", "5ec1")))
+    try:
+        assert secrets.lacking(real, [by_uuid, by_usage]) == (by_uuid,)
+    finally:
+        found.undefine()
+    assert secrets.lacking(real, [by_usage]) == (by_usage,)
 
 
 def test_a_libvirt_that_keeps_no_secrets_is_no_reason(conn):

@@ -151,11 +151,14 @@ class HostCpu(Fact):
 @dataclass(frozen=True)
 class SecretReference(Fact):
     """A secret of libvirt to which a device of the guest refers. device: in words. uuid: None where
-    the guest's host does not have it either. usage: what it is for, in words, or None."""
+    the guest's host does not have it either. usage: what it is for, in words, or None. usage_type,
+    usage_id: where the guest names it by its usage: each host may have it under its own UUID."""
 
     device: str
     uuid: str | None = None
     usage: str | None = None
+    usage_type: str | None = seldom(None)
+    usage_id: str | None = seldom(None)
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,8 @@ def _reference(conn: libvirt.virConnect, device: str, asked: Element) -> SecretR
     except libvirt.libvirtError:
         return SecretReference(device, uuid, named or None)
     word = _USAGES[number] if 0 <= number < len(_USAGES) else kind
-    return SecretReference(device, found.UUIDString(), f"{word} {ident}".strip())
+    by_usage = (None, None) if uuid else (kind, usage)
+    return SecretReference(device, found.UUIDString(), f"{word} {ident}".strip(), *by_usage)
 
 
 def _number(kind: str) -> int:
@@ -57,12 +58,16 @@ def lacking(
     peer: libvirt.virConnect, needed: Iterable[SecretReference]
 ) -> tuple[SecretReference, ...]:
     """Those that the other host does not have. A libvirt that keeps no secrets is no reason."""
-    return tuple(one for one in needed if one.uuid and not _has(peer, one.uuid))
+    return tuple(one for one in needed if one.uuid and not _has(peer, one))
 
 
-def _has(peer: libvirt.virConnect, uuid: str) -> bool:
+def _has(peer: libvirt.virConnect, needed: SecretReference) -> bool:
+    """Whether the host has the secret, by what the guest names: its usage or its UUID."""
     try:
-        peer.secretLookupByUUIDString(uuid)
+        if needed.usage_type:
+            peer.secretLookupByUsage(_number(needed.usage_type), needed.usage_id or "")
+        else:
+            peer.secretLookupByUUIDString(needed.uuid or "")
     except libvirt.libvirtError as exc:
         return exc.get_error_code() != libvirt.VIR_ERR_NO_SECRET
     return True
