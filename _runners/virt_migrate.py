@@ -11,7 +11,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import names, settings, units
+from saltvirt import errors, names, settings, units
 from saltvirt.fleet.client import Fleet
 from saltvirt.hamaster import of_master
 from saltvirt.operations import migrate as migrating  # the name is a function's here
@@ -140,6 +140,15 @@ def restore(host, test=False):
         return operation.perform(back, test)
 
 
+def _several(given, what):
+    """The names of guests in a list, or in a text with commas."""
+    if isinstance(given, (str, int)) and not isinstance(given, bool):
+        given = str(given).split(",")  # YAML reads a name of digits as a number
+    if not isinstance(given, (list, tuple, type(None))):
+        raise errors.InvalidInput(f"{what}: {units.shown(given)} is no list of names")
+    return [names.guest(str(one).strip()) for one in given or () if str(one).strip()]
+
+
 @result.reporting
 def rebalance(apply=False, threshold=THRESHOLD, test=False, stay=()):
     """
@@ -166,8 +175,7 @@ def rebalance(apply=False, threshold=THRESHOLD, test=False, stay=()):
         salt-run virt.rebalance
         salt-run virt.rebalance apply=True stay=db1,db2
     """
-    given = stay.split(",") if isinstance(stay, str) else stay
-    stay = [names.guest(str(name).strip()) for name in given or ()]
+    stay = _several(stay, "stay")
     threshold = units.parse_number(threshold, "threshold")
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, "rebalance", "rebalance", __salt__)

@@ -284,6 +284,22 @@ def test_a_mark_that_somebody_changes_ends_the_evacuation(tmp_path, other):
     assert outcome_of(bring_back(cloud, cloud.move).run()).moved == {"a": "hv1"}
 
 
+def test_an_end_while_the_first_plan_is_made_is_an_end(tmp_path, monkeypatch):
+    """All hosts are asked for it, which takes a while; no mark is written over that."""
+    cloud, ask = Cloud(tmp_path, {"a": "hv1"}), Cloud.ask
+
+    def asked(self, hosts, fun, *more, **options):
+        found = [*ask(self, hosts, fun, *more, **options)]
+        if fun == "virt.inventory":  # salt hv1 virt.maintenance off=True
+            self.mark = None
+        return found
+
+    monkeypatch.setattr(Cloud, "ask", asked)
+    ended = Evacuate(cloud, "hv1", PLAIN, cloud.move, Silent()).run()
+    assert ended.comment.startswith("the evacuation of hv1 was ended: 0 moved, 1 left: a: ")
+    assert (cloud.mark, cloud.guests) == (None, {"a": "hv1"})
+
+
 def test_what_cannot_be_recorded_at_the_end_is_said_beside_what_was_moved(tmp_path, monkeypatch):
     cloud = Cloud(tmp_path, {"a": "hv1"})
 

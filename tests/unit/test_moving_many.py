@@ -65,10 +65,10 @@ def test_a_guest_that_leaves_an_evacuated_host_costs_two_jobs_to_three_hosts(tmp
     found = runner(cloud, "evacuate", "hv000")["hv000"]
     assert (found["result"], len(found["changes"]["moved"])) == (True, 10)
     assert cloud.guests["hv000"] == {}
-    # beside its own two: the mark is read and set, set with the names, and read at the end; all
-    # hosts are looked at, and it again
+    # beside its own two: the mark is read and set, read and set with the names, and read at the
+    # end; all hosts are looked at, and it again
     assert cloud.jobs == {
-        "virt.maintenance": 4, "virt.inventory": 2, "virt.migrate_locations": 10,
+        "virt.maintenance": 5, "virt.inventory": 2, "virt.migrate_locations": 10,
         "virt.migrate": 10,
     }  # fmt: skip
     assert [len(hosts) for hosts in cloud.of("virt.inventory")] == [HOSTS, 1]
@@ -214,6 +214,19 @@ def test_a_guest_that_went_to_another_host_than_planned_is_counted_there(tmp_pat
     taken = found["changes"]["moved"][first]
     assert taken not in (planned[first], "hv000")
     assert cloud.of("virt.inventory")[1] == tuple(sorted({"hv000", planned[first], taken}))
+
+
+@pytest.mark.parametrize("stay", [123, "123", ["123"], "web1, 123,"])
+def test_a_name_of_digits_stays_as_any_other(tmp_path, runner, stay):
+    """YAML reads it as a number."""
+    found = runner(drained(tmp_path, 1), "rebalance", stay=stay)["rebalance"]
+    assert found["result"] is None
+
+
+def test_what_is_no_list_of_names_is_refused(tmp_path, runner):
+    found = runner(drained(tmp_path, 1), "rebalance", stay={"web1": 1})
+    assert "stay: " in str(found)
+    assert "is no list of names" in str(found)
 
 
 def test_a_silent_host_of_a_move_ends_a_rebalance(tmp_path, runner):

@@ -108,6 +108,20 @@ def test_of_guests_that_gain_the_same_the_one_with_the_least_disk_moves():
     assert rebalance._copied_bytes(served) == 0
 
 
+def test_a_guest_with_less_to_copy_that_gains_too_little_ends_no_plan():
+    """Its move was near the best one, and was chosen: the plan ended without any."""
+
+    def guest(name, memory_mib, disk_bytes):
+        disks = (Disk(disk_bytes),)
+        return Guest(name, state="running", vcpus=1, memory_kib=memory_mib * 1024, disks=disks)
+
+    room = {"stores": {"/": Store(1 << 44, 1 << 44)}, "mounts": {"/": "/"}, "images_store": "/"}
+    guests = guest("a-0", 200, 1 << 42), guest("a-1", 100, 1 << 30), guest("a-2", 8192, 0)
+    full, empty = replace(host("a"), guests=guests, **room), replace(host("b", 3, 3), **room)
+    planned = rebalance.plan([full, empty], PLAIN, threshold=0.01, stay={"a-2", "b-0", "b-1"})
+    assert [move.guest for move in planned] == ["a-0"]
+
+
 def test_no_guest_moves_twice_in_a_plan():
     rng = random.Random(7)
     for _ in range(60):

@@ -150,7 +150,7 @@ class Evacuate:
     def _drain(self, record: EvacuationRecord) -> moves.MovesOutcome:
         """Moves what is on the host, as long as guests come to it."""
         outcome = moves.MovesOutcome()
-        for look in range(LOOKS):
+        for _ in range(LOOKS):
             targets, unplaced = self._again(outcome)
             planned = [
                 moves.GuestMove(guest, self.host, target)
@@ -159,7 +159,7 @@ class Evacuate:
             ]
             if not planned:
                 break
-            if look and self._stopped(record):  # the mark was written just before the first
+            if self._stopped(record):  # also while all hosts were asked for the first plan
                 unplaced |= dict.fromkeys(targets, f"the evacuation of {self.host} was ended")
                 break
             record.leave((self._here[move.guest] for move in planned), self.reason)

@@ -71,9 +71,11 @@ def abort(fleet: Fleet, name: str) -> tuple[str, dict[str, str]]:
     While it moves the guest is on two hosts, and only its old one knows of a migration.
     """
     name = names.guest(str(name))
-    unfinished = locations(fleet).unfinished
+    seen = locations(fleet)
+    unfinished = seen.unfinished
     if name not in unfinished:
-        raise errors.OperationFailed(f"no host has a migration of {name} under way")
+        silent = f" that answers ({seen.unreachable_text()})" if seen.unreachable else ""
+        raise errors.OperationFailed(f"no host{silent} has a migration of {name} under way")
     fleet.one(unfinished[name], "virt.migrate_abort", {"vm_": name}, long=True)
     *_, left = target_leftovers.everywhere(fleet, name)
     return unfinished[name], left

@@ -98,7 +98,10 @@ def _best(
         for move in _moves(guest, source, by_load[:EDGE], cloud, policy, now)
     ]
     least = min((move.after for move in found), default=0.0)
-    near = [move for move in found if move.after - least < LEAST_GAIN]
+    # the one with less to copy must be worth its move, too: else the plan would end with it
+    near = [
+        move for move in found if move.after - least < LEAST_GAIN and now - move.after >= LEAST_GAIN
+    ]
     copied = {guest.name: _copied_bytes(guest) for host in by_load for guest in host.guests}
     return min(near, key=lambda m: (copied[m.guest], m.after, m.guest, m.target), default=None)
 

@@ -409,6 +409,10 @@ def test_a_migration_that_is_under_way_can_be_aborted_and_no_other(tmp_path):
     cloud = Recording(tmp_path, hv1={"web1": "running"}, hv2={"web1": "paused"})
     with pytest.raises(errors.OperationFailed, match="no host has a migration of web1 under way"):
         migrate.abort(cloud, "web1")
+    silent = Recording(tmp_path, hv1={}, hv2={})
+    silent.down = ["hv1"]
+    with pytest.raises(errors.OperationFailed, match=r"no host that answers \(hv1: .* has a"):
+        migrate.abort(silent, "web1")
     cloud.unfinished = {"hv1": ["web1"]}
     assert migrate.abort(cloud, "web1") == ("hv1", {})
     assert cloud.asked == [("hv1", "virt.migrate_abort")]
