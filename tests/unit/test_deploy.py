@@ -468,6 +468,28 @@ def test_each_is_made_where_it_was_placed_and_one_that_fails_stops_no_other(
     assert sorted(inits.asked) == [("run", "a", "hv1"), ("run", "b", "hv2"), ("run", "d", "hv2")]
 
 
+def test_an_error_that_is_none_of_ours_is_the_failure_of_one_guest(
+    tmp_path, inits, carried, caplog
+):
+    """Else nobody would read what became of the others, which are made all the same."""
+    inits.says = {("run", "a"): OSError(28, "No space left on device", "/var/cache/a")}
+    one = deployed(Cloud(tmp_path), ["a", "b", "c"], at_once=1)
+    found = deploy.DeployPlan(placed={"a": "hv1", "b": "hv2", "c": "hv2"})
+    one._carry_out(found, pictured(one, found))
+    assert found.placed == {"b": "hv2", "c": "hv2"}
+    assert found.failed == {"a": "OSError: [Errno 28] No space left on device: '/var/cache/a'"}
+    assert "the deployment of a failed" in caplog.text
+
+
+def test_a_name_that_differs_by_case_alone_is_no_other_guests(tmp_path):
+    cloud = Cloud(tmp_path, {"hv1": {"a2": {"vcpus": 1, "memory_kib": 1024, "state": "running"}}})
+    found = plan(cloud, {name: {"mem": 64} for name in ("A2", "b", "B")})
+    words = "A2: a2 exists already, on hv1, and host names do not differ by case"
+    assert found.failed["A2"] == words
+    assert len(found.placed) == 1
+    assert found.failed.keys() - {"A2"} <= {"b", "B"}
+
+
 def test_a_start_that_fails_is_named(tmp_path, inits, carried, monkeypatch):
     def fail(*_asked):
         raise errors.OperationFailed("no start")

@@ -97,6 +97,8 @@ def test_and_refused_in_one_line_before_anything_is_asked(tmp_path, deploy):
     words = r"^interfaces: mac: one guest alone can have that, and these are 40: name one, or"
     with pytest.raises(errors.InvalidInput, match=words):
         deploy(cloud, MANY, arguments={"interfaces": [{"name": "eth0", "mac": "x"}]})
+    with pytest.raises(errors.InvalidInput, match="web1 and WEB1: host names do not differ by"):
+        deploy(cloud, ["web1", "WEB1"])
     with pytest.raises(errors.InvalidInput, match="group_policy 'x'"):
         deploy(cloud, MANY, group_policy="x")
     with pytest.raises(errors.InvalidInput, match="high availability is not configured"):

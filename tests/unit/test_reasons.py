@@ -238,6 +238,10 @@ def test_of_a_new_name(tmp_path, kind):
     taken, host = reasons(kind(cloud, report, "a", "b"))
     assert taken == "b exists already, on hv1", "of the key of that guest nothing is said"
     assert host == "hv1: a is running"
+    alike, _ = reasons(kind(cloud, report, "a", "B"))
+    assert alike == "B: b exists already, on hv1, and host names do not differ by case"
+    own = reasons(kind(cloud, report, "a", "A"))
+    assert ("A: a exists already" in own[0]) is (kind is Clone), "a rename ends the old name"
     key, host = reasons(kind(cloud, report, "a", "new"))
     assert "an accepted key for new" in key
     gone, taken = reasons(kind(cloud, report, "gone", "b"))

@@ -95,6 +95,18 @@ def test_a_host_whose_libvirt_alone_is_down_is_not_lost(tmp_path, moved):
     assert words.endswith("; its minion answers: no process of web1 lives there by libvirt's files")
 
 
+def test_of_an_address_that_is_said_to_be_lost_any_host_may_be_the_one(tmp_path, moved):
+    """The migration was begun with a URI, so the host's name is not in its journal."""
+    cloud, report = Cloud(tmp_path, hv1={"web1": "running"}, hv2={}, hv3={}), Report()
+    cloud.unfinished, cloud.no_libvirt = {"hv1": ["web1"]}, ["hv2"]
+    cloud.processes = {"hv1": ["web1"], "hv2": ["web1"]}
+    with pytest.raises(errors.InvalidInput, match="hv2 is not lost: its minion answers"):
+        recover.recover(cloud, "web1", report, lost="10.0.0.2")
+    assert (cloud.asked, report.steps) == ([], [])
+    cloud.processes = {"hv1": ["web1"]}
+    assert recover.recover(cloud, "web1", report, lost="10.0.0.2")[0] == "hv1"
+
+
 @pytest.mark.parametrize("places", [{"hv1": {"web1": "x"}, "hv2": {"web1": "x"}}, {"hv1": {}}])
 def test_of_a_guest_that_is_not_in_one_place_the_key_stays_whose_it_is(tmp_path, moved, places):
     cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})

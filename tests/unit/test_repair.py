@@ -382,6 +382,19 @@ def test_what_the_target_took_away_is_not_called_left(cloud, monkeypatch):
     assert caught.value.text == "/b stays: a device"
 
 
+@pytest.mark.parametrize(("outcome", "new"), [("moved", "hv1"), ("undone", "hv2")])
+def test_the_key_of_a_guest_whose_migration_is_completed_goes_with_it(
+    cloud, monkeypatch, outcome, new
+):
+    """Else a purge would leave it, and its old host would stay the one that answers for it."""
+    cloud.one = lambda *_args, **_more: {"outcome": outcome, "deleted": [], "kept": {}}
+    cloud.left["hv1"]["guests"]["m"] = "running"
+    bound = []
+    monkeypatch.setattr(repair.recover.KeyStore, "moved", lambda _self, *about: bound.append(about))
+    repair._take_away(cloud, "hv2", "m")
+    assert bound == ([("m", "hv2", new)] if outcome == "moved" else [])
+
+
 def test_what_the_master_keeps_of_a_guest_that_never_came_is_found_and_removed(tmp_path):
     cloud = Cloud(tmp_path, {"hv1": left()})
     pillars, permissions = Pillars(cloud.opts), Authorizations(cloud.opts)

@@ -18,7 +18,7 @@ from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.progress import Screen
 from saltvirt.operations import keepers, lock, promised, unended, unique
 from saltvirt.operations.init import Init, InitRequest, refuse_kept
-from saltvirt.operations.operation import Checked, Operation, Reasons, Result
+from saltvirt.operations.operation import Checked, Operation, Reasons, Result, failure
 from saltvirt.operations.picture import Picture, kind_of
 from saltvirt.operations.purge import Purge
 from saltvirt.operations.report import OneByOne, Report
@@ -187,6 +187,8 @@ def plan(
         try:
             target.refuse_host(fleet.opts, name)
             refuse_kept(fleet, keeper, name)
+            unique.refuse_case(name, there)
+            unique.refuse_alike(name, (one for one in found.placed if one != name))
             wish = keepers.wish(keeper, wanted.ha, bool(wanted.start))
             unique.check(
                 fleet, name, picture.unreachable, seeded=wanted.seeded,
@@ -429,10 +431,10 @@ class Deploy:
             into = found.placed if name in found.placed else found.started
             try:
                 into[name] = done.result()
-            except errors.VirtError as exc:
+            except Exception as exc:
                 del into[name]
                 found.again.pop(name, None)
-                found.failed[name] = exc.text
+                found.failed[name] = failure(exc, f"the deployment of {name}")
 
     def _make(self, wanted: InitRequest, found: DeployPlan, picture: Picture, turn: Turn) -> str:
         """The host that has made one of them, or started it."""
@@ -489,6 +491,6 @@ class Deploy:
                 known = bool(keys.host_of(name))
                 deployment = str(self.deployment)
                 Purge(self.fleet, name, known, host, deployment, force=True).run()
-            except errors.VirtError as exc:
+            except Exception as exc:
                 del found.removed[name]
-                found.failed[name] = exc.text
+                found.failed[name] = failure(exc, f"the removal of {name}")

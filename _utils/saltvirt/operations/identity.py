@@ -114,6 +114,9 @@ class _NewName(abc.ABC):
             if new in locations.guests:
                 places = ", ".join(sorted(locations.guests[new]))
                 raise errors.AlreadyExists(f"{new} exists already, on {places}")
+            # who is renamed has its old name no more
+            others = {one: at for one, at in locations.guests.items() if one not in self._ends}
+            unique.refuse_case(new, others)
             unique.check(fleet, new, locations.unreachable, sure=self.sure)
             unique.refuse_key(KeyStore(fleet.opts), new)
         with reasons:
@@ -131,6 +134,11 @@ class _NewName(abc.ABC):
                     authorization.refuse_others(fleet.opts, host, new)
         reasons.hold()
         return host, asked, plan
+
+    @property
+    def _ends(self) -> set[str]:
+        """The names that no guest has any more once it is done."""
+        return set()
 
     def _asked(self, _host: str) -> dict[str, Any]:
         """The arguments of the host's function."""
@@ -157,6 +165,10 @@ class Rename(_NewName):
     """Gives a guest that is off another name. Whatever fails, it has its old name and key again."""
 
     function = "virt.rename"
+
+    @property
+    def _ends(self) -> set[str]:
+        return {self.name}
 
     def _planned(self, host: str, plan: dict[str, Any]) -> Checked:
         comment = f"{self.name} on {host} would be renamed to {self.new}"

@@ -653,13 +653,8 @@ def check_name(
     said nothing. files: of the unreachable, when many names are asked about."""
     name = wanted.name
     for host in hosts:
-        alike = (guest for guest in host.guests if guest.name.lower() == name.lower())
-        there = next(alike, None)
-        if there is not None and there.name != name:
-            raise errors.AlreadyExists(
-                f"{name}: {there.name} exists already, on {host.name}, and host names do not "
-                "differ by case"
-            )
+        unique.refuse_case(name, {guest.name: [host.name] for guest in host.guests})
+        there = next((guest for guest in host.guests if guest.name == name), None)
         if there is not None:
             half = f" (being created, or partially created: see virt.repair name={name})"
             raise errors.AlreadyExists(

@@ -10,10 +10,10 @@ from saltvirt import errors
 from saltvirt.fleet import secret
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.progress import Screen
-from saltvirt.operations import keepers, lock, promised
+from saltvirt.operations import keepers, lock, promised, unique
 from saltvirt.operations.init import Init, InitRequest, check_name, nowhere, planned
 from saltvirt.operations.joint import ALONE, Jobs, Joint
-from saltvirt.operations.operation import Reasons, Result, Several
+from saltvirt.operations.operation import Reasons, Result, Several, failure
 from saltvirt.operations.picture import Picture
 from saltvirt.operations.report import OneByOne, Report
 from saltvirt.operations.together import Turn, each
@@ -81,7 +81,7 @@ class InitList:
         for wanted, done in each(placed, make, turns, known):
             try:
                 parts[wanted.name] = done.result()
-            except errors.VirtError as exc:
+            except Exception as exc:
                 parts[wanted.name] = _failed(wanted, exc)
         return Several(tuple(parts[wanted.name] for wanted in self.wishes))
 
@@ -94,6 +94,8 @@ class InitList:
                 f"{', '.join(own)}: one guest alone can have that, and these are "
                 f"{len(self.wishes)}: name one, or describe each for virt.deployed"
             )
+        for number, wanted in enumerate(self.wishes):
+            unique.refuse_alike(wanted.name, (one.name for one in self.wishes[:number]))
         for question in first.questions():
             question()
         keepers.wish(self.keeper, first.ha, bool(first.start))
@@ -154,5 +156,6 @@ def _are_light(wanted: InitRequest) -> bool:
     return not wanted.seeded and not secret.split(wanted.for_host())[1]
 
 
-def _failed(wanted: InitRequest, error: errors.VirtError) -> Result:
-    return Result(wanted.name, error.text, complete=False)
+def _failed(wanted: InitRequest, error: Exception) -> Result:
+    words = failure(error, f"the deployment of {wanted.name}")
+    return Result(wanted.name, words, complete=False)

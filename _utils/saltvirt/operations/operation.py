@@ -8,11 +8,14 @@ first reason against it is raised.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from saltvirt import errors, plain
 from saltvirt.operations import result
+
+log = logging.getLogger(__name__)
 
 
 class Operation(Protocol):
@@ -121,6 +124,15 @@ class Reasons:
     def checked(self, about: str) -> Checked:
         """The Checked of an operation that would not be done."""
         return Checked(about, "; ".join(self.words), reasons=self.words)
+
+
+def failure(error: Exception, what: str) -> str:
+    """Why a part of an operation failed, in one line. what: the part. An error that is none of
+    ours, such as a full disk of the master, is logged: it does not end what is done to others."""
+    if isinstance(error, errors.VirtError):
+        return error.text
+    log.error("%s failed", what, exc_info=error)
+    return plain.line(f"{type(error).__name__}: {error}")
 
 
 def perform(operation: Operation, test: bool = False) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def recover(
             raise errors.OperationFailed(_none_unfinished(name, seen))
         asked = {"vm_": name}
         if lost:
-            said = _refuse_living(fleet, name, lost, seen)
+            said = _refuse_living(fleet, name, lost, seen, host)
             report.step(
                 "lost",
                 f"{name}: its migration ends without {lost}, which the operator declared lost"
@@ -55,29 +55,40 @@ def recover(
             left={**found.left_on, **left},
             kept={path: why for path, why in found.kept.items() if path not in known},
         )
-        places = sorted(migrate.locations(fleet).guests.get(name, {}))
-        if host and len(places) == 1:
-            KeyStore(fleet.opts).moved(name, host, places[0])
+        if host:
+            rebind_key(fleet, name, host)
         return host, found
 
 
-def _refuse_living(fleet: Fleet, name: str, lost: str, seen: migrate.MigrationLocations) -> str:
+def rebind_key(fleet: Fleet, name: str, host: str) -> None:
+    """Binds the guest's key to the one host that has the guest now, if it was bound to ``host``, on
+    which its migration began."""
+    places = sorted(migrate.locations(fleet).guests.get(name, {}))
+    if len(places) == 1:
+        KeyStore(fleet.opts).moved(name, host, places[0])
+
+
+def _refuse_living(
+    fleet: Fleet, name: str, lost: str, seen: migrate.MigrationLocations, source: str | None
+) -> str:
     """What the minion of the host that is said to be lost says, in words. Raises InvalidInput where
-    that host has the guest; also where its libvirt is silent and the guest's process lives."""
+    that host has the guest; also where its libvirt is silent and the guest's process lives. An
+    address may be that of any host but the source: all are asked then."""
     state = seen.guests.get(name, {}).get(lost)
     if state:
         raise errors.InvalidInput(f"{lost} answers, and {name} is {state} there")
-    if lost not in fleet.hosts():
-        return ""
-    answer = fleet.gather([lost], "virt.running_names")[lost]
-    if not answer.ok:
-        return ""
-    if name in (answer.data or ()):
-        raise errors.InvalidInput(
-            f"{lost} is not lost: its minion answers, and the process of {name} lives there; start "
-            "libvirt there, or end that process"
-        )
-    return f"; its minion answers: no process of {name} lives there by libvirt's files"
+    hosts = fleet.hosts()
+    asked = [lost] if lost in hosts else [one for one in hosts if one != source]
+    answers = fleet.gather(asked, "virt.running_names") if asked else {}
+    for host, told in answers.items():
+        if told.ok and name in (told.data or ()):
+            raise errors.InvalidInput(
+                f"{host} is not lost: its minion answers, and the process of {name} lives there; "
+                "start libvirt there, or end that process"
+            )
+    if lost in answers and answers[lost].ok:
+        return f"; its minion answers: no process of {name} lives there by libvirt's files"
+    return ""
 
 
 def _none_unfinished(name: str, seen: migrate.MigrationLocations) -> str:
@@ -108,7 +119,8 @@ def recovered(name: str, host: str | None, found: Recovered) -> str:
     """What ``virt.migrate_recover`` of the host did, as a sentence."""
     left = [f"something may be left on {on}: {why}" for on, why in sorted(found.left_on.items())]
     undone = f"{name} is on {host}" if left else f"{name} is on {host}; the target was cleaned"
-    outcomes = {migrate.MOVED: f"{name} is on the target; {host} was cleaned", "undone": undone}
+    moved = f"{name} is on the target" + ("" if found.kept else f"; {host} was cleaned")
+    outcomes = {migrate.MOVED: moved, "undone": undone}
     kept = [target_leftovers.words(found.kept)] if found.kept else []
     again = [target_leftovers.again(name)] if left else []
     nothing = f"{name}: there was no unfinished migration"

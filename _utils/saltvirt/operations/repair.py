@@ -18,8 +18,18 @@ from saltvirt.fleet.authorization import Authorizations
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
-from saltvirt.operations import begun, find, keepers, lock, migrate, proof, purge, target_leftovers
-from saltvirt.operations.operation import Checked, Result
+from saltvirt.operations import (
+    begun,
+    find,
+    keepers,
+    lock,
+    migrate,
+    proof,
+    purge,
+    recover,
+    target_leftovers,
+)
+from saltvirt.operations.operation import Checked, Result, failure
 from saltvirt.operations.report import Report
 
 # a guest's name to {host: state}
@@ -188,8 +198,9 @@ def repair_all(
             finding.repair()
             _add(repaired, finding.about, finding.how)
             report.step("repaired", f"{finding.about}: {finding.how}")
-        except errors.VirtError as exc:
-            _add(left, finding.about, f"{finding.what}: {exc.text}")
+        except Exception as exc:
+            words = failure(exc, f"the repair of {finding.about}")
+            _add(left, finding.about, f"{finding.what}: {words}")
     return repaired, left
 
 
@@ -305,6 +316,8 @@ def _take_away(fleet: Fleet, source: str | None, name: str) -> None:
         if source:
             said = fleet.one(source, "virt.migrate_recover", {"vm_": name}, long=True)
             found = Recovered.from_answer(said, source)
+            if found.outcome == migrate.MOVED:
+                recover.rebind_key(fleet, name, source)
         gone, stay, left = target_leftovers.everywhere(fleet, name)
     words = [f"{on}: {why}" for on, why in {**found.left_on, **left}.items()]
     if found.outcome != migrate.MOVED:  # a target that was handed it may be silent

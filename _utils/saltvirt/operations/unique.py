@@ -8,7 +8,7 @@ least one of two sees both.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 from saltvirt import errors
 from saltvirt.fleet.client import Fleet
@@ -46,6 +46,26 @@ def check(
         return
     never = seeded and KeyStore(fleet.opts).status(name) is None
     _of_silent(fleet, name, unreachable, never, files)
+
+
+def refuse_case(name: str, guests: Mapping[str, Iterable[str]]) -> None:
+    """Raises AlreadyExists where a guest has this name but for the case of its letters. guests: the
+    name of each to its hosts."""
+    for other, hosts in sorted(guests.items()):
+        if other != name and other.lower() == name.lower():
+            raise errors.AlreadyExists(
+                f"{name}: {other} exists already, on {', '.join(sorted(hosts))}, and host names do "
+                "not differ by case"
+            )
+
+
+def refuse_alike(name: str, others: Iterable[str]) -> None:
+    """Raises InvalidInput where another guest that is asked for has this name but for the case."""
+    for other in others:
+        if other.lower() == name.lower():
+            raise errors.InvalidInput(
+                f"{other} and {name}: host names do not differ by case, so these are one"
+            )
 
 
 def refuse_key(keys: KeyStore, name: str) -> None:
