@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import struct
 import subprocess
 import threading
@@ -368,6 +369,20 @@ def test_a_lun_that_its_guest_has_for_itself_is_not_given_to_a_clone(original, s
         with pytest.raises(errors.Unsupported, match=r"disk sdb of web1 is a LUN, /dev/null"):
             original.modules["virt.clone"]("web1", "web2", test=test)
     assert "web2" not in original.modules["virt.list_domains"]()
+
+
+def test_memory_that_is_kept_in_a_file_is_not_given_to_a_clone(original):
+    xml = original.conn.lookupByName("web1").XMLDesc()
+    slots = "<maxMemory slots='2' unit='MiB'>256</maxMemory><memory unit='MiB'>128</memory>"
+    numa = "<cpu><numa><cell id='0' cpus='0' memory='64' unit='MiB'/></numa></cpu><devices>"
+    module = (
+        "<memory model='nvdimm'><source><path>/nowhere/data</path></source><target>"
+        "<size unit='MiB'>64</size><node>0</node></target></memory></devices>"
+    )
+    xml = re.sub(r"<memory .*?</memory>", slots, xml).replace("<devices>", numa)
+    original.conn.defineXML(xml.replace("</devices>", module))
+    with pytest.raises(errors.Unsupported, match="memory that is kept in /nowhere/data"):
+        original.modules["virt.clone"]("web1", "web2")
 
 
 def test_a_clone_runs_beside_an_original_with_a_fixed_cid(original):

@@ -85,6 +85,7 @@ class Clone(GuestBuilder):
         self.is_off()
         if self.guest.seed and not self.tools.seeder:
             raise errors.Unsupported("this host cannot seed: give seed=False")
+        self.refuse_memory()
         for disk in self.model.disks:
             self.refuse_lun(disk)
             if _copied(disk):
@@ -101,6 +102,15 @@ class Clone(GuestBuilder):
                 f"disk {disk.target} of {self.original.name()} is a LUN, {disk.source.place()}, "
                 "which cannot be copied and would be written to by both guests: detach it, clone "
                 "the guest, and attach it again"
+            )
+
+    def refuse_memory(self) -> None:
+        """Raises Unsupported for memory that is kept in a file or device (NVDIMM, virtio-pmem): the
+        copy would write to the same one, which libvirt and QEMU do not lock."""
+        for path in self.model.need().iterfind("devices/memory/source/path"):
+            raise errors.Unsupported(
+                f"{self.original.name()} has memory that is kept in {path.text}, to which both "
+                "guests would write: take it from the definition, and clone the guest"
             )
 
     def guests(self) -> list[str]:
