@@ -90,6 +90,39 @@ def test_a_driver_without_checkpoints_has_snapshots_all_the_same(virt, dom, monk
     assert virt["virt.revert_snapshot"]("test", "a")["reverted"] == "a"
 
 
+@pytest.mark.parametrize("thaws", [True, False])
+def test_an_agent_that_is_late_leaves_nothing_frozen(virt, dom, monkeypatch, thaws):
+    """libvirt thaws only after its agent has answered that it froze."""
+    from saltvirt.host.snapshot import quiesce
+
+    did = []
+
+    class Late(libvirt.libvirtError):
+        def get_error_code(self):
+            return libvirt.VIR_ERR_AGENT_UNRESPONSIVE
+
+    def late(_dom, _text, flags):
+        assert flags & libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_QUIESCE
+        raise Late("the agent is late")
+
+    def thaw(_dom):
+        did.append("thaw")
+        if len(did) < 3 or not thaws:
+            raise Late("still late")
+        return 1
+
+    monkeypatch.setattr(quiesce, "_THAWS_S", 60 if thaws else 0)
+    monkeypatch.setattr(quiesce, "_AGAIN_S", 0)
+    monkeypatch.setattr(libvirt.virDomain, "snapshotCreateXML", late)
+    monkeypatch.setattr(libvirt.virDomain, "fsThaw", thaw)
+    patience = lambda _dom, seconds, _flags: did.append(seconds)  # noqa: E731
+    monkeypatch.setattr(libvirt.virDomain, "agentSetResponseTimeout", patience)
+    words = "late$" if thaws else "late; the file systems of test may be frozen: type 'virsh"
+    with pytest.raises(CommandExecutionError, match=words):
+        virt["virt.snapshot"]("test", "q", quiesce=True)
+    assert did == ([30, "thaw", "thaw"] if thaws else [30, "thaw"])
+
+
 def test_the_name_is_made_from_guest_and_time(virt, dom):
     made = virt["virt.snapshot"]("test", suffix="salt")["name"]
     assert names(dom) == [made]

@@ -15,7 +15,7 @@ from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translate
 from saltvirt.host.domain import creation, guest_clock, metadata, saved_memory, snapshot_state
 from saltvirt.host.domain.lookup import lookup
-from saltvirt.host.snapshot import checkpoints, layers, needs, read
+from saltvirt.host.snapshot import checkpoints, layers, needs, quiesce, read
 from saltvirt.host.storage import files, mounted
 from saltvirt.snapshot import rules
 from saltvirt.snapshot.tree import EXTERNAL, Snapshot, Tree
@@ -112,7 +112,7 @@ def create(conn: libvirt.virConnect, guest: str, wanted: SnapshotRequest) -> Tak
                 name=target, snapshot=EXTERNAL, type="file", driver_type="qcow2", file=path
             )
         )
-    with checkpoints.aside(plan.domain):
+    with checkpoints.aside(plan.domain), quiesce.thawed(plan.domain, wanted.quiesce):
         made = plan.domain.snapshotCreateXML(document.tostring(), _flags(plan.choice, wanted))
     if plan.choice.external and any(disk.kind == "volume" for disk in plan.guest.disks):
         layers.name_paths(conn, plan.domain, made)

@@ -1,0 +1,56 @@
+"""A snapshot for which the guest's agent freezes the file systems."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+from saltvirt import errors
+from saltvirt.host.connection import libvirt, translate
+
+# how long the agent may take to freeze; a question for addresses leaves it 2 s
+_FREEZES_S = 30
+# how long an agent that was late is told to thaw
+_THAWS_S, _AGAIN_S = 30, 1
+# libvirt does not thaw after these, and the agent may freeze all the same
+_LATE = ("VIR_ERR_AGENT_UNRESPONSIVE", "VIR_ERR_AGENT_UNSYNCED", "VIR_ERR_AGENT_COMMAND_TIMEOUT",
+         "VIR_ERR_OPERATION_TIMEOUT")  # fmt: skip
+
+
+@contextlib.contextmanager
+def thawed(domain: libvirt.virDomain, quiesce: bool) -> Iterator[None]:
+    """For the block, in which libvirt has the agent freeze the file systems if ``quiesce``: the
+    agent has time for it, and if it is too late, the file systems do not stay frozen. Raises
+    OperationFailed if they may."""
+    if not quiesce:
+        yield
+        return
+    with contextlib.suppress(libvirt.libvirtError):
+        domain.agentSetResponseTimeout(_FREEZES_S, 0)
+    try:
+        yield
+    except libvirt.libvirtError as exc:
+        is_late = exc.get_error_code() in {getattr(libvirt, one, None) for one in _LATE}
+        if is_late and not _thaws(domain):
+            name = domain.name()
+            raise errors.OperationFailed(
+                f"{translate(exc).text}; the file systems of {name} may be frozen: type 'virsh "
+                f"domfsthaw {name}' on its host"
+            ) from exc
+        raise
+
+
+def _thaws(domain: libvirt.virDomain) -> bool:
+    """Whether the file systems are surely not frozen any more."""
+    until = time.monotonic() + _THAWS_S
+    while True:
+        with contextlib.suppress(libvirt.libvirtError):
+            domain.fsThaw()
+            return True
+        with contextlib.suppress(libvirt.libvirtError):
+            if not domain.isActive():
+                return True
+        if time.monotonic() >= until:
+            return False
+        time.sleep(_AGAIN_S)
