@@ -20,6 +20,8 @@ Part = tuple[str, str]
 SOMEBODY = "somebody"
 # in place of sentences about them
 REASONS = "the reasons concern other guests"
+# in place of the guests for which there would be no room
+ROOM = "room is kept for other guests"
 # of one answer of a host, which may be hostile: more and longer parts are passed over
 _MOST, _LONGEST = 10_000, 100_000
 

@@ -65,7 +65,7 @@ BREAKS = {}
 def start(name, test=False, host=None):
     if BREAKS:
         reserve = confidential.part("no host takes db1")
-        text = f"{name} would break virt:ha:reserve: {reserve}"
+        text = f"{name} would break what HA keeps: {reserve}"
         if BREAKS["raises"]:
             raise errors.Refused(text)
         return {"result": True, "comment": text}
@@ -119,8 +119,8 @@ def test_a_part_that_tells_of_others_is_cut_by_its_mark(ask, cloud, raises, monk
         except errors.Refused as exc:
             return exc.words
 
-    assert said("bob") == "web1 would break virt:ha:reserve: somebody"
-    assert said("all") == "web1 would break virt:ha:reserve: no host takes db1"
+    assert said("bob") == "web1 would break what HA keeps: somebody"
+    assert said("all") == "web1 would break what HA keeps: no host takes db1"
 
 
 @pytest.mark.parametrize("name", ["db1", "gone"])
@@ -267,6 +267,25 @@ def test_whose_guests_those_of_a_state_are():
 )  # fmt: skip
 def test_no_answer_names_who_has_a_disk_or_is_at_work(told, said):
     assert allowed.without_others(told) == said
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ("/vms/web1 on hv1 stays: it cannot be proven that nobody uses it: what db1 needs is not "
+         "known: cannot read /vms/db1; and 3 more",
+         "/vms/web1 on hv1 stays: it cannot be proven that nobody uses it: the reasons concern "
+         "other guests"),
+        ("web1: it would break virt:ha:reserve: if hv1 died, no host would take db1, db2; go on",
+         "web1: it would break virt:ha:reserve: room is kept for other guests; go on"),
+        ("hv1: already has db1 of group sql; hv2: is down",
+         "hv1: already has somebody of group sql; hv2: is down"),
+    ],
+)  # fmt: skip
+def test_the_words_of_an_event_name_no_guest_of_others(told, said):
+    """A page is told of events, whose parts are marked nowhere."""
+    assert allowed.without_others({"message": told}) == {"message": said}
+    assert allowed.without_others(said) == said
 
 
 # -- guests that are made --------------------------------------------------------------------------

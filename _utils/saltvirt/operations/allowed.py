@@ -25,9 +25,18 @@ from saltvirt.rights import grants, verbs
 from saltvirt.rights.grants import Amount, Known
 
 TAG = "salt/virt/rights/denied"
-# what an answer says of other guests: whose a disk is, and who is at work
-_OTHERS = re.compile(r"\b(used by|needed by|is a disk of) .*", re.DOTALL)
-_AT_WORK = re.compile(r"\bof [^;]*?(?=, process \d)", re.DOTALL)
+# what an answer or an event says of other guests, and what stands in its place: who is at work,
+# whose a disk is, what nobody can be proven to use, for whom there is room, who is of a group
+_OTHERS = (
+    (re.compile(r"\bof [^;]*?(?=, process \d)", re.DOTALL), "of a guest"),
+    (
+        re.compile(r"\b(used by|needed by|is a disk of) .*", re.DOTALL),
+        rf"\1 {confidential.SOMEBODY}",
+    ),
+    (re.compile(r"\b(nobody uses it:) .*", re.DOTALL), rf"\1 {confidential.REASONS}"),
+    (re.compile(r"\b(virt:ha:reserve:) [^;]*"), rf"\1 {confidential.ROOM}"),
+    (re.compile(r"\balready has \S+ of group\b"), f"already has {confidential.SOMEBODY} of group"),
+)
 # what virt.query has of a host beside its guests
 _OF_HOST = ("freecpu", "freemem", "node_info")
 # names of snapshots and targets, as users may give them: they become parts of names of files
@@ -468,10 +477,12 @@ def _of_host(about: Any, may: set[str]) -> Any:
 
 
 def without_others(told: Any) -> Any:
-    """An answer that names no other guest as who has a disk, or is at work."""
+    """An answer, or an event, without what its words say of other guests."""
     if isinstance(told, dict):
         return {word: without_others(one) for word, one in told.items()}
     if isinstance(told, (list, tuple)):
         return [without_others(one) for one in told]
-    return _OTHERS.sub(r"\1 somebody", _AT_WORK.sub("of a guest", told)) if isinstance(
-        told, str) else told  # fmt: skip
+    if isinstance(told, str):
+        for pattern, instead in _OTHERS:
+            told = pattern.sub(instead, told)
+    return told

@@ -13,8 +13,6 @@ from saltvirt.placement import choose, facts
 
 # what says so, as placement's filters have names
 FILTER = "reserve"
-# what a user reads who may not see the guests for which there would be no room
-RESERVED = "room is kept for other guests"
 
 
 def best(
@@ -115,7 +113,7 @@ def on_its_host(
 
 def _broken(what: str, why: str) -> str:
     """The sentence about what breaks the reserve; why names the guests of others."""
-    return f"{what} would break virt:ha:reserve: {confidential.part(why, RESERVED)}"
+    return f"{what} would break virt:ha:reserve: {confidential.part(why, confidential.ROOM)}"
 
 
 def _rejected(broken: Mapping[str, str]) -> dict[str, choose.Reason]:
