@@ -16,8 +16,11 @@ from saltvirt.host.storage import (
     unchanged_disks,
     upload,
     usage,
+    volume_state,
     volumes,
 )
+from saltvirt.spec.volume import parse
+from saltvirt.states.volumes import DesiredVolume
 from tests.functional.test_usage import create, disk, place  # noqa: F401
 
 
@@ -268,6 +271,14 @@ def test_a_volume_that_others_may_have_is_not_written_over(place, pool, monkeypa
         upload.upload(place.conn, "there", "base.raw", str(new), upload.Part())
     with pytest.raises(errors.InvalidInput, match=words):
         volumes.resize(place.conn, "there", "base.raw", size - 512, shrink=True)
+    spec = parse("base.raw", "512B", format="raw", permissions={"mode": "0640"})
+    monkeypatch.setattr(volumes, "resize", pytest.fail)
+    mode = place.base.stat().st_mode
+    for test in (True, False):
+        with pytest.raises(errors.InvalidInput, match=words):
+            desired = DesiredVolume("there", spec, shrink=True)
+            volume_state.converge(place.conn, desired, test)
+    assert place.base.stat().st_mode == mode
     assert place.base.read_bytes() == before
 
 
