@@ -560,7 +560,11 @@ class Migrate:
 
     def _lost(self, source: str, answer: Answer) -> str:
         """The source did not come back: where is the guest now?"""
-        places = locations(self.fleet).guests.get(self.name, {})
+        seen = locations(self.fleet)
+        places = seen.guests.get(self.name, {})
+        # nobody ends a migration that its hosts have completed without us: the key goes with it now
+        if source in seen.hosts and len(places) == 1 and self.name not in seen.unfinished:
+            KeyStore(self.fleet.opts).moved(self.name, source, next(iter(places)))
         known = ", ".join(f"{state} on {host}" for host, state in sorted(places.items()))
         return (
             f"{source}: {answer.error}; {self.name} is {known or 'on no host that answers'}; "

@@ -484,6 +484,30 @@ def test_a_guest_that_nobody_has_after_its_source_fell_silent(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("down", "unfinished", "bound"),
+    [((), {}, "hv2"), (("hv1",), {}, "hv1"), ((), {"hv1": ["web1"]}, "hv1")],
+)
+def test_the_key_goes_with_a_guest_whose_move_was_completed_and_the_answer_lost(
+    tmp_path, down, unfinished, bound
+):
+    """The next virt.migrate finds it on its target, and no migration to end."""
+    cloud = Cloud(tmp_path, answer=silent("hv1", 60), hv1={"web1": "running"}, hv2={})
+    (tmp_path / "minions").mkdir()
+    (tmp_path / "minions" / "web1").write_text("KEY")
+    store, real = KeyStore(cloud.opts), cloud._migrate
+    store._record("web1", "hv1", "KEY")
+
+    def moves(host, asked):
+        cloud.down, cloud.unfinished = {*down}, unfinished
+        return real(host, asked)
+
+    cloud._migrate = moves
+    with pytest.raises(errors.ConnectionFailed, match="web1 is running on hv2; call"):
+        run(cloud)
+    assert store.host_of("web1") == bound
+
+
+@pytest.mark.parametrize(
     ("more", "words"),
     [
         ({"downtime_ms": None}, " over TLS in 1.5 s"),
