@@ -40,7 +40,7 @@ def answers(lab, name):
 
 
 def stopped(lab, hv1, name):
-    hv1.call("virt.stop", vm_=name)
+    assert hv1.call("virt.shutdown", vm_=name) is True
     lab.wait(lambda: hv1.call("virt.vm_state", vm_=name) == {name: "shutdown"}, f"{name} is off")
 
 
