@@ -15,7 +15,7 @@ with saltvirt.later():
     from saltvirt import creation as phases
     from saltvirt import errors, settings
     from saltvirt.answers import removal as removal_answer
-    from saltvirt.backupserve import request
+    from saltvirt.backupserve import request as backup_request
     from saltvirt.host import connection
     from saltvirt.host.domain import creation, guest_lock, lookup, removal
     from saltvirt.host.domain import purge as purging  # the name is a function's here
@@ -232,7 +232,7 @@ def leftovers(**kwargs):
     """
     with _connect(kwargs) as conn:
         found = left.read(conn, guest_lock.folder(__salt__["config.get"]))
-    return dataclasses.replace(found, backups=tuple(request.dead_here())).to_answer()
+    return dataclasses.replace(found, backups=tuple(backup_request.dead_here())).to_answer()
 
 
 def creation_phase(vm_, **kwargs):
