@@ -37,7 +37,7 @@ def _host(host, has, names):
 def _files(seen, detached):
     """Files that belong to no domain. Shared storage is listed on each host."""
     needed = {path for has in seen.values() for d in has["domains"].values() for path in d["files"]}
-    needed |= detached
+    needed |= set(detached)
     wrong = []
     for host, has in seen.items():
         left = [p for p in has["files"] if p not in needed and not any(b in p for b in BESIDE)]

@@ -33,7 +33,7 @@ class Guest:
 
     disks: name to size in MiB. records: name to the numbers on that disk. interfaces: names.
     snapshots: oldest first. backups: what the guest was at each, oldest first. detached: paths of
-    the files of disks that were detached, which stay.
+    the files of disks that were detached, which stay, to size and numbers of the disk.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Guest:
     interfaces: list = field(default_factory=lambda: ["eth0"])
     snapshots: list = field(default_factory=list)
     backups: list = field(default_factory=list)
-    detached: set = field(default_factory=set)
+    detached: dict = field(default_factory=dict)
     boot_dev: str | None = None
 
     def __post_init__(self):
@@ -101,10 +101,10 @@ class Guest:
         """Go back to a snapshot; disks that it does not have keep their records."""
         self.records |= deepcopy(snapshot.disks)
 
-    def add_disk(self, name, size_mib):
+    def add_disk(self, name, size_mib, numbers=()):
         """Give the guest a disk, if it has none of that name."""
         if name not in self.disks:
-            self.disks[name], self.records[name] = size_mib, []
+            self.disks[name], self.records[name] = size_mib, list(numbers)
 
     def remove_disk(self, name):
         """Take a disk away, if the guest has it."""

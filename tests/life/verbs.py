@@ -73,7 +73,15 @@ def rename(walk):
 @verb
 def add_disk(walk):
     sometimes_off(walk)
-    walk.guest.add_disk("data", model.DATA_MIB)
+    guest, path = walk.guest, walk.detached_file("data")
+    if path and "data" not in guest.disks:
+        # its file is never overwritten: the same disk comes back
+        guest.add_disk("data", *guest.detached.pop(path))
+        definition = guest.definition()
+        definition["disks"][-1]["existing"] = True
+        walk.module("virt.update", guest.name, **definition)
+        return
+    guest.add_disk("data", model.DATA_MIB)
     update(walk)
 
 
@@ -99,7 +107,8 @@ def remove_disk(walk):
     words = ("virt.update", walk.guest.name)
     if walk.may_refuse(walk.guest.snapshots, *words, on=walk.guest.host, detach=True, **definition):
         walk.guest.disks, walk.guest.records = disks, records
-    walk.guest.detached |= files - walk.files()
+    for path in files - walk.files():
+        walk.guest.detached[path] = disks["data"], records["data"]
 
 
 @verb

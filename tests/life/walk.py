@@ -50,7 +50,7 @@ class Walk:
 
     def begin(self, name):
         """Make the walk's guest."""
-        detached = self.guest.detached if self.guest else set()
+        detached = self.guest.detached if self.guest else {}
         host = self.lab.hosts[self.number % 2]
         self.guest = Guest(name, *self.combination, host, detached=detached)
         words, named = self.init_words(name)
@@ -135,6 +135,12 @@ class Walk:
     def files(self):
         """The paths of the guest's files."""
         return set(self._look()[self.guest.host]["domains"][self.guest.name]["files"])
+
+    def detached_file(self, disk):
+        """The path of the file that a detached disk of the guest has left on its host, or None."""
+        present = self._look()[self.guest.host]["files"]
+        stem = f"/{self.guest.name}_{disk}"
+        return next((p for p in self.guest.detached if stem in p and p in present), None)
 
     def exists(self, name):
         """Whether any host has a guest of that name."""
