@@ -360,7 +360,7 @@ def test_what_one_guest_may_overwrite_has_a_limit_of_its_own(asked, runs, folder
         assert served.keeper.why_over() is None
         fallocated(Path(folder) / "images/_backup/other/vda.qcow2", 2 * MIB)
         assert served.keeper.why_over() is None
-        fallocated(Path(folder) / "images/_backup/web1/more", 2 * MIB)
+        fallocated(Path(folder) / f"images/_backup/web1@{HOST}/more", 2 * MIB)
         assert served.ends()
     why = json.loads(Path(request.ended_of("web1")).read_text())["why"]
     assert "takes more than 1 MiB in " in why and "virt:backup:scratch_mib" in why

@@ -155,7 +155,7 @@ MASTER |= {
 }  # fmt: skip
 MASTER |= {f"rights:{key}": grants.read for key in ("grants", "groups", "quotas", "eauth")}
 MASTER["reach:addresses"] = lambda opts: way.address_of(settings.of_master(opts), "hv1")
-SHOWN = ("backup:address", "backup:port")
+SHOWN = ("backup:address", "backup:port", "backup:scratch_mib")
 MASTER |= {key: backups for key in settings.KEYS if key.startswith("backup:") and key not in SHOWN}
 PROFILED = {"name": "x", "cpu": 1, "mem": 64, "hypervisor": "qemu"}
 MINION = {
