@@ -546,8 +546,11 @@ def test_who_may_lead_asks_and_who_leads_asks_on(led, beats, wished, asks):
 
 
 def test_it_asks_for_what_persons_want_where_another_has_agreed_on_it_later():
-    beats = {"h2": grants("h2", wished=Wished(1, 4))}
-    assert decided(beats=beats, led=NOT_LEADING, wished=WISHES, **SEVERAL).call.ask_wished == "h2"
+    """A majority has it: the word of one host is not enough."""
+    beats = {host: grants(host, wished=Wished(1, 4)) for host in ("h1", "h2")}
+    seen = {"led": NOT_LEADING, "wished": WISHES, **SEVERAL}
+    assert decided(beats=beats, **seen).call.ask_wished in beats
+    assert decided(beats={"h2": beats["h2"]}, **seen).call.ask_wished == ""
 
 
 @pytest.mark.parametrize(
