@@ -116,6 +116,7 @@ def test_errors_are_clean_data_for_programs(cloud):
 
 
 def test_a_host_that_is_down_is_named_and_not_waited_for(cloud):
+    cloud.exec("master", "salt-run virt.query")  # the master remembers what it hears
     cloud.exec("hv2", "systemctl stop salt-minion")
     try:
         for verb in ("query", "list", "host_info"):
