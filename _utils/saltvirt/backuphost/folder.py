@@ -161,7 +161,7 @@ class Folder:
     def remove(self, *parts: str) -> None:
         """Takes away a file, or a folder with all in it; a link itself and not what it names."""
         with self._parent(parts) as (fd, name), self._told(parts):
-            _remove(name, fd)
+            remove(name, fd)
             os.fsync(fd)
 
     @contextlib.contextmanager
@@ -280,7 +280,8 @@ def _write(name: str, data: bytes, fd: int) -> None:
         os.close(file)
 
 
-def _remove(name: str, fd: int) -> None:
+def remove(name: str, fd: int) -> None:
+    """Remove a file, a link itself, or a folder with all in it. fd: of the folder that has it."""
     try:
         below = os.open(name, _FOLDER, dir_fd=fd)
     except FileNotFoundError:
@@ -290,7 +291,7 @@ def _remove(name: str, fd: int) -> None:
         return
     try:
         for one in os.listdir(below):
-            _remove(one, below)
+            remove(one, below)
     finally:
         os.close(below)
     os.rmdir(name, dir_fd=fd)

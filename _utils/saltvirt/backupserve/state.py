@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from saltvirt import errors
+from saltvirt.backuphost import folder as folders
 from saltvirt.backups import archive
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
@@ -251,9 +252,9 @@ def put_back(kept: Collection[KeptState]) -> None:
             before = os.path.basename(one.kept)
             with contextlib.suppress(FileNotFoundError), _opened(folder) as fd:
                 if not one.was_there:
-                    _remove(name, fd)
+                    folders.remove(name, fd)
                 elif _is_there(before, fd):
-                    _remove(name, fd)
+                    folders.remove(name, fd)
                     os.rename(before, name, src_dir_fd=fd, dst_dir_fd=fd)
                 os.fsync(fd)
 
@@ -264,7 +265,7 @@ def forget(kept: Collection[KeptState]) -> None:
         for one in kept:
             folder, name = os.path.split(one.kept)
             with contextlib.suppress(FileNotFoundError), _opened(folder) as fd:
-                _remove(name, fd)
+                folders.remove(name, fd)
 
 
 def _is_there(name: str, parent: int) -> bool:
@@ -273,21 +274,6 @@ def _is_there(name: str, parent: int) -> bool:
     except FileNotFoundError:
         return False
     return True
-
-
-def _remove(name: str, parent: int) -> None:
-    """A file, a link itself, or a folder with all in it."""
-    with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-            os.unlink(name, dir_fd=parent)
-            return
-        fd = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
-        try:
-            for one in os.listdir(fd):
-                _remove(one, fd)
-        finally:
-            os.close(fd)
-        os.rmdir(name, dir_fd=parent)
 
 
 @contextlib.contextmanager
