@@ -29,6 +29,7 @@ from saltvirt.operations.init import Init, InitRequest
 from saltvirt.operations.init_list import InitList
 from saltvirt.placement import capacity as capacities
 from saltvirt.placement import choose, facts, policy
+from saltvirt.spec import values
 
 if TYPE_CHECKING:
     from typing import Any
@@ -207,8 +208,8 @@ def _wanted(name, cpu, mem, image, hypervisor, host, options):
         name, cpu, mem, image, hypervisor, host, options.pop("start", True),
         wait_for=waiting, wait_s=units.parse_number(options.pop("timeout", 300), "timeout"),
         pillar=options.pop("pillar", None),
-        name_is_free=bool(options.pop("name_is_free", False)), ha=options.pop("ha", None),
-        arguments=options, **placing,
+        name_is_free=values.boolean(options.pop("name_is_free", False), "name_is_free"),
+        ha=options.pop("ha", None), arguments=options, **placing,
     )  # fmt: skip
 
 

@@ -361,7 +361,7 @@ def rename(name, new, test=False, **kwargs):
         salt-run virt.rename web1 web2
     """
     name, new, options = str(name), str(new), settings.given(kwargs)
-    sure = bool(options.pop("name_is_free", False))
+    sure = values.boolean(options.pop("name_is_free", False), "name_is_free")
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, new, "rename", __salt__)
         return operation.perform(Rename(fleet, progress, name, new, options, sure), test)
@@ -389,7 +389,7 @@ def clone(name, new, start=False, test=False, **kwargs):
         salt-run virt.clone web1 web2 start=True
     """
     name, new, options = str(name), str(new), settings.given(kwargs)
-    sure = bool(options.pop("name_is_free", False))
+    sure = values.boolean(options.pop("name_is_free", False), "name_is_free")
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, new, "clone", __salt__)
         keeps = of_master.keeper(__opts__)

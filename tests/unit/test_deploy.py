@@ -606,3 +606,10 @@ def test_what_changes_nothing_was_not_done():
     assert deploy._done(Keeping(operation.Several((would,))), True) is None
     with pytest.raises(errors.OperationFailed, match=r"^one; two$"):
         deploy._done(Keeping(replace(would, reasons=("one", "two"))), True)
+
+
+def test_a_name_is_free_by_true_alone():
+    assert deploy.wanted("web1", {"name_is_free": "yes", "wait": "false"}).name_is_free is True
+    assert deploy.wanted("web1", {"name_is_free": "False"}).name_is_free is False
+    with pytest.raises(errors.InvalidInput, match="guest web1: wait 'perhaps' is not true or fal"):
+        deploy.wanted("web1", {"wait": "perhaps"})

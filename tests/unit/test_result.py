@@ -46,3 +46,29 @@ def test_an_error_of_ours_is_said_to_be_one():
     data = move("web1", "hv2")["data"]
     assert data["retcode"] == 1
     assert "internal error: ZeroDivisionError" in data["web1"]["comment"]
+
+
+@result.reporting
+def sweep(name, force=False, keep=True, deep=None):
+    """A function of the runner that deletes."""
+    return result.done(name, "swept", force=force, keep=keep, deep=deep)
+
+
+@pytest.mark.parametrize(
+    ("given", "force", "keep"),
+    [
+        ({"force": "False", "keep": "true"}, False, True),
+        ({"force": "yes", "keep": "no"}, True, False),
+        ({"force": 1, "keep": None}, 1, None),
+    ],
+)
+def test_a_permission_that_comes_as_text_is_read(given, force, keep):
+    """salt-api sends text, and an SLS may quote it."""
+    found = sweep("web1", deep="False", **given)["data"]["web1"]
+    assert (found["force"], found["keep"], found["deep"]) == (force, keep, "False")
+
+
+def test_a_permission_that_is_neither_permits_nothing():
+    found = sweep("web1", force="perhaps")["data"]
+    comment = "force 'perhaps' is not true or false"
+    assert found == {"web1": {"result": False, "comment": comment}, "retcode": 1}

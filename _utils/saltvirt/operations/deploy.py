@@ -25,7 +25,7 @@ from saltvirt.operations.report import OneByOne, Report
 from saltvirt.operations.together import Turn, each
 from saltvirt.placement import facts
 from saltvirt.placement.policy import PlacementPolicy
-from saltvirt.spec import guest
+from saltvirt.spec import guest, values
 from saltvirt.spec.base import mapping, unknown
 
 DEPLOYMENT = "deployment"
@@ -118,7 +118,7 @@ def wanted(name: str, definition: dict[str, Any], deployment: str = "default") -
     own = mapping(given.pop("metadata", {}), f"{label}: metadata")
     marks = {**own, DEPLOYMENT: str(deployment)}
     memory = given.pop("memory", None)
-    waits = "minion" if given.pop("wait", False) else None
+    waits = "minion" if values.boolean(given.pop("wait", False), f"{label}: wait") else None
     return InitRequest(
         name=names.guest(name),
         cpu=given.pop("cpu", 1),
@@ -134,7 +134,7 @@ def wanted(name: str, definition: dict[str, Any], deployment: str = "default") -
         wait_for=given.pop("wait_for", waits),
         wait_s=units.parse_number(given.pop("timeout", 300), f"{label}: timeout"),
         pillar=given.pop("pillar", None),
-        name_is_free=bool(given.pop("name_is_free", False)),
+        name_is_free=values.boolean(given.pop("name_is_free", False), f"{label}: name_is_free"),
         ha=given.pop("ha", None),
         arguments={**given, "metadata": marks},
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 from saltvirt import errors, plain, units
 from saltvirt.operations import allowed
+from saltvirt.spec import values
 
 OUTPUTTER = "virt_query"
 
@@ -51,7 +52,8 @@ def _fits(
     function: Callable[..., Answer], args: Sequence[Any], kwargs: Answer, several: str | None
 ) -> inspect.BoundArguments:
     """The arguments of a call. Raises InvalidInput when it lacks one, has one too many, or one that
-    must be a name is none. several: the argument that may also be a list of names."""
+    must be a name, or True or False, is none. several: the argument that may also be a list of
+    names."""
     takes = inspect.signature(function)
     try:
         bound = takes.bind(*args, **kwargs)
@@ -68,6 +70,10 @@ def _fits(
         fits |= word == several and isinstance(value, list)
         if not fits or (needed and value in (None, "")):
             raise errors.InvalidInput(f"{word} must be a name, not {units.shown(value)}")
+    for word, parameter in takes.parameters.items():
+        # salt-api sends text, and an SLS may quote it: 'False' permits nothing
+        if isinstance(parameter.default, bool) and isinstance(given.get(word), str):
+            given[word] = values.boolean(given[word], word)
     return bound
 
 
