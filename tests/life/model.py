@@ -58,7 +58,7 @@ class Guest:
     @property
     def external(self):
         """Whether snapshots of this guest are layers: internal ones need qcow2 files and BIOS."""
-        return self.firmware == "uefi" or self.storage in ("raw", "volume", "shared-volume")
+        return self.firmware == "uefi" or self.storage == "raw"
 
     def disk_list(self):
         """The guest's disks as `disks=` takes them."""
