@@ -142,8 +142,9 @@ def bridge_plan(bridge="br0", interface=None, vlan=None, type="linux"):
 
     :return: ``interface``; ``files``: path to what would be written, None for one that goes;
         ``commands``: those that would be run; ``made``: whether we made the bridge that is there,
-        and then ``vlan`` and ``type`` of it; ``there``: whether there is one. Where there
-        is one, nothing would be done
+        or one that is configured and not up, and then ``vlan`` and ``type`` of it, and
+        ``interface`` if it is over another one; ``there``: whether there is one. Where there is
+        one, or ``made`` says so, nothing would be done
 
     CLI Example:
 
@@ -154,8 +155,11 @@ def bridge_plan(bridge="br0", interface=None, vlan=None, type="linux"):
     is_ovs = _is_ovs(type, vlan)
     made = bridges.ours(bridge)
     status = {"there": bridges.there(bridge), "made": bool(made)}
+    if made:
+        over = interface if bridges.is_over(made, interface) else made["interface"]
+        return {**status, "interface": over, "vlan": made["vlan"], "type": made["type"]}
     if status["there"]:
-        return {**status, "vlan": made["vlan"], "type": made["type"]} if made else status
+        return status
     if is_ovs:
         found = bridges.plan_ovs(bridge, interface)
     else:

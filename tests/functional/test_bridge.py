@@ -582,6 +582,7 @@ def test_a_bridge_that_is_not_ours_is_left_by_both_names_of_the_function(virt, c
 def test_a_bridge_of_ours_whose_file_was_changed_since_is_left(tmp_path, monkeypatch):
     module = adapter({})
     monkeypatch.setattr(module.bridges, "KEPT", tmp_path)
+    monkeypatch.setattr(module.bridges, "there", lambda _name: True)
     file = tmp_path / "10-br0.network"
     file.write_text("by hand")
     kept(tmp_path, bridge="br0", interface="nosuch0", files={str(file): "0" * 64})

@@ -93,6 +93,7 @@ class Host:
 
 
 SHOWN = ("show", "-p", "ActiveState", f"{bridges.UNIT}.timer", f"{bridges.UNIT}.service")
+SHOWN += (f"{bridges.BOOT_UNIT}.service",)
 BEFORE = {"old.conf": "as it was\n", "gone": "is in the way\n"}
 AFTER = {"old.conf": "with br0\n", "new": "br0\n"}
 program_run = program.run
@@ -278,6 +279,76 @@ def test_without_a_way_back_nothing_is_changed(host):
     with pytest.raises(OperationFailed, match=r"^no way back could be armed: systemd-run: no bus$"):
         bridges.over("br0", "eth0", YAML)
     assert (host.files(), bridges.there("br0")) == (BEFORE, False)
+    assert bridges.ours("br0") is None, "so that one made by hand now is the operator's"
+
+
+def test_two_changes_at_once_are_one(host):
+    """The second one would replace what the first one kept, and disarm its way back."""
+    inner = []
+
+    def both(argv, text=None, must=False):
+        if argv[0] == "systemd-run":
+            with pytest.raises(OperationFailed, match="apply this again in two minutes"):
+                bridges.over("br0", "eth0", YAML)
+            with pytest.raises(OperationFailed, match="apply this again in two minutes"):
+                bridges.back("br0")
+            inner.append(argv)
+        return host.run(argv, text, must)
+
+    program.run, run = both, program.run
+    try:
+        bridges.over("br0", "eth0", YAML)
+    finally:
+        program.run = run
+    assert (host.armed(), len(inner)) == ((["restore"], 1), 1)
+    assert bridges.back("br0") == "eth0 is as it was before br0"
+
+
+@pytest.mark.parametrize("timeout_s", ["abc", None, 0, -5, float("inf"), float("nan"), True, [1]])
+def test_a_time_that_is_none_is_refused_before_anything_changes(host, timeout_s):
+    with pytest.raises(InvalidInput, match=r"timeout_s: .* is no number of seconds above 0"):
+        bridges.over("br0", "eth0", YAML, timeout_s=timeout_s)
+    assert (host.called, bridges.KEPT.exists()) == ([], False)
+    bridges.over("br0", "eth0", YAML, timeout_s="60")
+    with pytest.raises(InvalidInput, match="timeout_s"):
+        bridges.back("br0", timeout_s=timeout_s)
+
+
+def test_one_that_is_down_is_not_made_again_over_its_own_files(host):
+    """They would count as what was there before, and the real ones would be lost."""
+    bridges.over("br0", "eth0", YAML)
+    host.ip("link", "delete", "br0")
+    host.ip("addr", "add", "10.9.0.5/24", "dev", "eth0")
+    why = "br0 was made here over eth0, is still configured, and is not there now"
+    with pytest.raises(OperationFailed, match=why):
+        bridges.over("br0", "eth0", YAML)
+    assert (host.files(), bridges.ours("br0")["interface"]) == (AFTER, "eth0")
+    assert (bridges.KEPT / "br0/old-0").read_text() == BEFORE["old.conf"]
+    host.undo = ((*IP, "set", "eth0", "up"),)
+    assert bridges.back("br0") == "eth0 is as it was before br0"
+    assert host.files() == BEFORE
+
+
+def test_one_that_was_removed_by_hand_is_made_anew(host):
+    bridges.over("br0", "eth0", YAML)
+    host.ip("link", "delete", "br0")
+    host.ip("addr", "add", "10.9.0.5/24", "dev", "eth0")
+    host.new.unlink()
+    host.old.write_text("by hand\n")
+    assert bridges.ours("br0") is None
+    bridges.over("br0", "eth0", YAML)
+    assert (bridges.KEPT / "br0/old-0").read_text() == "by hand\n"
+    assert (bridges.KEPT / "br0~/old-0").read_text() == BEFORE["old.conf"]
+
+
+def test_which_interface_a_bridge_of_ours_is_over(host):
+    bridges.over("br0", "eth0", YAML)
+    made = bridges.ours("br0")
+    assert [bridges.is_over(made, name) for name in (None, "eth0", "br0", "eth1")] == [
+        *(True, True, True, False)
+    ]
+    host.ip("link", "set", "eth1", "master", "br0")
+    assert bridges.is_over(made, "eth1"), "the operator has put it there"
 
 
 def test_what_is_not_ours_or_is_in_use_or_was_changed_stays(host):
@@ -291,6 +362,9 @@ def test_what_is_not_ours_or_is_in_use_or_was_changed_stays(host):
     for path, text in ((host.old, "by hand\n"), (host.gone, "there again\n")):
         before = path.read_text() if path.exists() else None
         path.write_text(text)
+        with pytest.raises(OperationFailed, match=f"^{path} was changed since br0 was made"):
+            bridges.back("br0")
+        path.write_bytes(b"\xff\xfe")
         with pytest.raises(OperationFailed, match=f"^{path} was changed since br0 was made"):
             bridges.back("br0")
         path.unlink() if before is None else path.write_text(before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from saltvirt.errors import VirtError
 from saltvirt.states.result import answer
 
 if TYPE_CHECKING:
@@ -16,8 +17,11 @@ def made(
     """See ``virt.bridge``."""
     plan = host.call("bridge_plan", name, interface, vlan, type)
     if plan["there"]:
-        wrong = _made_otherwise(name, plan, vlan, type)
+        wrong = _made_otherwise(name, plan, interface, vlan, type)
         return answer(name, comment=f"The bridge {name} is there", failures=wrong)
+    if plan["made"]:
+        down = f"{name} was made here, is still configured, and is not there now: bring it up"
+        return answer(name, failures=[f"{down}, or remove it with virt.bridge_absent"])
     over = plan["interface"] or "nothing"
     if vlan is not None:
         over = f"VLAN {vlan} of {plan['interface']}"
@@ -27,23 +31,33 @@ def made(
     return answer(name, {name: f"over {over}"}, comment, host.test)
 
 
-def _made_otherwise(name: str, plan: dict[str, Any], vlan: object, type: str) -> list[str]:
-    """Why a bridge that we made is none to leave as it is: it is over another VLAN."""
-    was = plan.get("vlan")
-    if not plan["made"] or (str(was), plan["type"]) == (str(vlan), type):
+def _made_otherwise(
+    name: str, plan: dict[str, Any], interface: str | None, vlan: object, type: str
+) -> list[str]:
+    """Why a bridge that we made is none to leave as it is: it is over something else."""
+    if not plan["made"]:
         return []
     if plan["type"] != type:
         return [f"{name} was made as {plan['type']}, not {type}: remove it first"]
-    over = "no VLAN" if was is None else f"VLAN {was}"
+    was = plan.get("vlan")
+    if str(was) != str(vlan):
+        over = "no VLAN" if was is None else f"VLAN {was}"
+    elif interface and plan["interface"] != interface:
+        over = f"{plan['interface'] or 'nothing'}, not {interface}"
+    else:
+        return []
     return [f"{name} was made over {over}: remove it first, with virt.bridge_absent"]
 
 
 def absent(host: StateHost, name: str, timeout_s: int) -> Answer:
     """See ``virt.bridge_absent``."""
-    if name not in host.salt["network.interfaces"]():
-        return answer(name, comment=f"There is no bridge {name}")
-    plan = host.call("bridge_plan", name, None)
-    if not plan["there"]:
+    try:
+        plan = host.call("bridge_plan", name, None)
+    except VirtError:
+        if name in host.salt["network.interfaces"]():
+            raise
+        plan = {"there": False, "made": False}  # nor could one be made here
+    if not plan["there"] and not plan["made"]:
         return answer(name, comment=f"There is no bridge {name}")
     if not plan["made"]:
         return answer(name, comment=f"{name} was not made by virt.bridge, and is left as it is")

@@ -208,10 +208,16 @@ def test_an_image_is_fetched_where_it_is_not(path, replaces, changes, comment):
         ({"made": True, "vlan": None, "type": "linux"}, 7, "linux", "made over no VLAN: remove"),
         ({"made": True, "vlan": 8, "type": "linux"}, 7, "linux", "made over VLAN 8: remove"),
         ({"made": True, "vlan": None, "type": "ovs"}, None, "linux", "made as ovs, not linux"),
+        (
+            {"made": True, "vlan": None, "type": "linux", "interface": "eth1"},
+            None,
+            "linux",
+            "br0 was made over eth1, not eth0: remove it first, with virt.bridge_absent",
+        ),
     ],
 )
 def test_a_bridge_that_is_there_is_left_alone(plan, vlan, kind, words):
-    host = Host(bridge_plan={"there": True, **plan})
+    host = Host(bridge_plan={"there": True, "interface": "eth0", **plan})
     answer = bridges.made(host, "br0", "eth0", 60, vlan, kind)
     assert (answer["changes"], words in answer["comment"]) == ({}, True)
     assert answer["result"] is ("remove it" not in answer["comment"])
@@ -223,7 +229,8 @@ def test_a_bridge_that_is_there_is_left_alone(plan, vlan, kind, words):
     [("eth0", None, "over eth0"), ("eth0", 7, "over VLAN 7 of eth0"), (None, None, "over nothing")],
 )
 def test_a_new_bridge_is_over_what_the_plan_found(interface, vlan, over):
-    host = Host(bridge_plan={"there": False, "interface": interface}, bridge_create="made br0")
+    plan = {"there": False, "made": False, "interface": interface}
+    host = Host(bridge_plan=plan, bridge_create="made br0")
     answer = bridges.made(host, "br0", None, 60, vlan, "linux")
     assert (answer["changes"], answer["comment"]) == ({"br0": over}, "made br0")
     assert host.calls[1] == ("bridge_create", "br0", None, 60, vlan, "linux")
@@ -233,21 +240,28 @@ def test_a_new_bridge_is_over_what_the_plan_found(interface, vlan, over):
     assert [call[0] for call in host.calls] == ["bridge_plan"]
 
 
+def test_a_bridge_of_ours_that_is_down_is_neither_made_again_nor_passed_over():
+    host = Host(bridge_plan={"there": False, "made": True}, bridge_remove="eth0 is as it was")
+    answer = bridges.made(host, "br0", None, 60, None, "linux")
+    assert (answer["result"], answer["changes"]) == (False, {})
+    assert answer["comment"].endswith("bring it up, or remove it with virt.bridge_absent")
+    answer = bridges.absent(host, "br0", 60)
+    assert (answer["result"], answer["comment"]) == (True, "eth0 is as it was")
+    assert host.calls[-1] == ("bridge_remove", "br0", 60)
+
+
 @pytest.mark.parametrize(
-    ("interfaces", "plan", "comment"),
+    ("plan", "comment"),
     [
-        ({}, None, "There is no bridge br0"),
-        ({"br0": {}}, {"there": False}, "There is no bridge br0"),
+        ({"there": False, "made": False}, "There is no bridge br0"),
         (
-            {"br0": {}},
             {"there": True, "made": False},
             "br0 was not made by virt.bridge, and is left as it is",
         ),
     ],
 )
-def test_a_bridge_of_somebody_elses_is_not_taken_away(interfaces, plan, comment):
+def test_a_bridge_of_somebody_elses_is_not_taken_away(plan, comment):
     host = Host(bridge_plan=plan)
-    host.salt = {"network.interfaces": lambda: interfaces}
     answer = bridges.absent(host, "br0", 60)
     assert (answer["result"], answer["changes"], answer["comment"]) == (True, {}, comment)
     assert "bridge_remove" not in [call[0] for call in host.calls]
@@ -255,7 +269,7 @@ def test_a_bridge_of_somebody_elses_is_not_taken_away(interfaces, plan, comment)
 
 def test_a_bridge_of_ours_is_taken_away():
     host = Host(bridge_plan={"there": True, "made": True}, bridge_remove="br0 is gone")
-    host.salt, host.test = {"network.interfaces": lambda: {"br0": {}}}, True
+    host.test = True
     answer = bridges.absent(host, "br0", 60)
     assert (answer["result"], answer["comment"]) == (None, "The bridge br0 would be removed")
     assert [call[0] for call in host.calls] == ["bridge_plan"]

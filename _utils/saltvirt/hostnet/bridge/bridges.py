@@ -9,8 +9,10 @@ master, or the gateway, answers through it. Taking the bridge away again goes th
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
+import math
 import os
 import re
 import shlex
@@ -28,7 +30,7 @@ from saltvirt.hostnet.bridge import ifcfg, ifupdown, netplan, networkd, networkm
 from saltvirt.hostnet.bridge.plan import BridgeHost, Vlan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from saltvirt.hostnet.bridge.plan import BridgePlan, Yaml
 
@@ -87,12 +89,35 @@ def there(bridge: object) -> bool:
 
 
 def ours(bridge: str) -> Made | None:
-    """What was kept when we made this bridge; None when we did not."""
+    """What was kept when we made this bridge; None when we did not, or when it is not there and
+    the host's configuration is no longer the one that we wrote: it was removed by hand."""
     try:
         made: Made = json.loads((KEPT / _named(bridge) / "made.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return made
+    return None if _changed(made) and not there(bridge) else made
+
+
+def _changed(made: Made) -> str | None:
+    """A file that was changed since the bridge was made."""
+    files = made["files"].items()
+    return next((path for path, digest in files if _digest(Path(path)) != digest), None)
+
+
+def is_over(made: Made, interface: str | None) -> bool:
+    """Whether a bridge that we made is over that interface, None for any. An interface that was
+    put into it by hand counts, and one of our bridges stands for the interface below it."""
+    name = _below(_named(interface)) if interface else made["interface"]
+    if not name or name == made["interface"]:
+        return True
+    port = Vlan(made["bridge"], name, made["vlan"]).port if made["vlan"] else name
+    return port in _ports(made)
+
+
+def _below(interface: str) -> str:
+    """The interface itself, or the one that our bridge of that name is over."""
+    made = ours(interface)
+    return (made and made["interface"]) or interface
 
 
 def plan(
@@ -107,9 +132,7 @@ def plan(
     """
     tag = None if vlan is None else _tag(vlan)
     name = _named(interface) if interface else _main_interface()
-    if tag:
-        made = ours(name)
-        name = (made and made["interface"]) or name
+    name = _below(name) if tag else name
     host = BridgeHost(program.run, *yaml)
     for manager in MANAGERS:
         if tag:
@@ -139,14 +162,17 @@ def over(
     probe: (host, port) that must be reachable afterwards, or everything is put back.
     Raises OperationFailed when the host could not reach ``probe`` and was put back.
     """
-    _refuse_existing(bridge)
-    name, found = plan(bridge, interface, yaml, vlan)
-    tag = None if vlan is None else _tag(vlan)
-    if not tag:
-        _refuse_vlans(name)
-    port = Vlan(bridge, name, tag).port if tag else name
-    about: About = {"bridge": bridge, "interface": name, "port": port, "vlan": tag, "type": "linux"}
-    return _make(about, found, probe, timeout_s)
+    within_s = _seconds(timeout_s)
+    with _alone():
+        _refuse_existing(bridge)
+        name, found = plan(bridge, interface, yaml, vlan)
+        tag = None if vlan is None else _tag(vlan)
+        if not tag:
+            _refuse_vlans(name)
+        port = Vlan(bridge, name, tag).port if tag else name
+        about: About = {"bridge": bridge, "interface": name, "port": port, "vlan": tag,
+                        "type": "linux"}  # fmt: skip
+        return _make(about, found, probe, within_s)
 
 
 def plan_ovs(bridge: object, interface: str | None) -> BridgePlan:
@@ -163,11 +189,13 @@ def over_ovs(
     bridge: str, interface: str | None, probe: Probe | None = None, timeout_s: float = 60
 ) -> str:
     """Makes a bridge of Open vSwitch, with the same way back. What was done, in words."""
-    _refuse_existing(bridge)
-    found = plan_ovs(bridge, interface)
-    about: About = {"bridge": bridge, "interface": interface, "port": interface, "vlan": None,
-                    "type": "ovs"}  # fmt: skip
-    return _make(about, found, probe, timeout_s)
+    within_s = _seconds(timeout_s)
+    with _alone():
+        _refuse_existing(bridge)
+        found = plan_ovs(bridge, interface)
+        about: About = {"bridge": bridge, "interface": interface, "port": interface, "vlan": None,
+                        "type": "ovs"}  # fmt: skip
+        return _make(about, found, probe, within_s)
 
 
 def _make(about: About, found: BridgePlan, probe: Probe | None, timeout_s: float) -> str:
@@ -186,10 +214,10 @@ def _make(about: About, found: BridgePlan, probe: Probe | None, timeout_s: float
     _arm(bridge, "restore", timeout_s)
     _follow(bridge, "again")
     if not _within(timeout_s, lambda: right() and not way.missing()):
-        reason = way.missing() if right() else "be brought up"
+        reason = (right() and way.missing()) or "be brought up"
         restored = _put_back(bridge, "restore")
         raise OperationFailed(
-            f"over {bridge} the host could not {reason} within {timeout_s} s, so "
+            f"over {bridge} the host could not {reason} within {timeout_s:g} s, so "
             f"{about['interface'] or 'all'} {restored or 'was put back as it was'}"
         )
     _disarm()
@@ -256,16 +284,22 @@ def back(bridge: str, probe: Probe | None = None, timeout_s: float = 60) -> str:
     Raises OperationFailed when that is no longer safe, with the reason and with nothing
     changed, and when the host could not reach ``probe``: then the bridge is there again.
     """
+    within_s = _seconds(timeout_s)
+    with _alone():
+        return _taken_away(bridge, probe, within_s)
+
+
+def _taken_away(bridge: str, probe: Probe | None, timeout_s: float) -> str:
     made = ours(bridge)
     if made is None:
         raise OperationFailed(f"{bridge} was not made here, and is left as it is")
     _refuse_armed()
-    for path, digest in made["files"].items():
-        if _digest(Path(path)) != digest:
-            raise OperationFailed(
-                f"{path} was changed since {bridge} was made: remove it by hand; what was "
-                f"there before is in {KEPT / bridge}"
-            )
+    path = _changed(made)
+    if path:
+        raise OperationFailed(
+            f"{path} was changed since {bridge} was made: remove it by hand; what was "
+            f"there before is in {KEPT / bridge}"
+        )
     others = set(_ports(made)) - {made["port"]}
     if others:
         raise OperationFailed(f"{bridge} is in use by {', '.join(sorted(others))}")
@@ -276,10 +310,10 @@ def back(bridge: str, probe: Probe | None = None, timeout_s: float = 60) -> str:
     _arm(bridge, "again", timeout_s)
     _follow(bridge, "restore")
     if not _within(timeout_s, lambda: not there(bridge) and not way.missing()):
-        reason = way.missing() if not there(bridge) else "be brought up"
+        reason = (not there(bridge) and way.missing()) or "be brought up"
         restored = _put_back(bridge, "again")
         raise OperationFailed(
-            f"without {bridge} the host could not {reason} within {timeout_s} s, "
+            f"without {bridge} the host could not {reason} within {timeout_s:g} s, "
             f"so {bridge} {restored or 'was put back'}"
         )
     _disarm()
@@ -289,7 +323,8 @@ def back(bridge: str, probe: Probe | None = None, timeout_s: float = 60) -> str:
 
 def _refuse_vlans(interface: str | None) -> None:
     """Bridges over its VLANs are written for the interface as it is: they would be lost."""
-    made = (ours(path.name) for path in sorted(KEPT.glob("*")))
+    names = [path.name for path in sorted(KEPT.glob("*")) if _NAME.fullmatch(path.name)]
+    made = [ours(name) for name in names]
     over_it = [
         one["bridge"] for one in made if one and one["vlan"] and one["interface"] == interface
     ]
@@ -304,6 +339,14 @@ def _tag(vlan: Any) -> int:
     if not re.fullmatch(r"[0-9]{1,4}", str(vlan)) or not 1 <= int(vlan) <= 4094:
         raise InvalidInput(f"{vlan!r} is no VLAN: one of 1 to 4094 is")
     return int(vlan)
+
+
+def _seconds(timeout_s: Any) -> float:
+    with contextlib.suppress(TypeError, ValueError):
+        found = float(timeout_s)
+        if math.isfinite(found) and found > 0 and not isinstance(timeout_s, bool):
+            return found
+    raise InvalidInput(f"timeout_s: {timeout_s!r} is no number of seconds above 0")
 
 
 def _named(name: object) -> str:
@@ -337,6 +380,9 @@ def _ports(about: About) -> list[str]:
 def _keep(about: About, found: BridgePlan) -> None:
     """The files of before and of after, and a script for either way."""
     kept = KEPT / about["bridge"]
+    if (kept / "made.json").exists():  # removed by hand since: what was before it may be of use
+        shutil.rmtree(f"{kept}~", ignore_errors=True)
+        kept.rename(f"{kept}~")
     shutil.rmtree(kept, ignore_errors=True)
     KEPT.mkdir(parents=True, exist_ok=True, mode=0o700)
     kept.mkdir(mode=0o700)
@@ -356,9 +402,9 @@ def _keep(about: About, found: BridgePlan) -> None:
     undo = [shlex.join(argv) for argv in found.undo]
     made, undone, end = f"{kept}/made.json", f"{kept}/undone.json", f"touch {kept}/{END}"
     _script(kept / "restore", [undo[0], *before, *undo[1:], f"mv {made} {undone}", end])
-    _script(kept / "again", [*_changes(found, kept), f"[ -e {made} ] || mv {undone} {made}", end])
+    _script(kept / "again", [f"[ -e {made} ] || mv {undone} {made}", *_changes(found, kept), end])
     wrote = {name: _sha(text) for name, text in found.files.items()}
-    (kept / "made.json").write_text(json.dumps({**about, "files": wrote}), encoding="utf-8")
+    Path(undone).write_text(json.dumps({**about, "files": wrote}), encoding="utf-8")
 
 
 def _changes(found: BridgePlan, kept: Path) -> list[str]:
@@ -383,7 +429,7 @@ def _sha(text: str | None) -> str | None:
 
 
 def _digest(path: Path) -> str | None:
-    return _sha(path.read_text(encoding="utf-8")) if path.is_file() else None
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
 def _follow(bridge: str, script: str) -> None:
@@ -396,19 +442,40 @@ def _refuse_existing(bridge: object) -> None:
     _refuse_armed()
     if there(name):
         raise AlreadyExists(f"{name} exists already, and is left as it is")
+    made = ours(name)
+    if made:  # the files of now are ours: they are not what was there before
+        raise OperationFailed(
+            f"{name} was made here over {made['interface'] or 'nothing'}, is still configured, and "
+            f"is not there now: bring it up, or remove it with virt.bridge_remove {name}"
+        )
+
+
+_UNDER_WAY = (
+    f"the network of this host is being changed, or put back by {UNIT}.timer: apply this again in "
+    "two minutes"
+)
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """No other change of the host's network begins in the block, which would replace the files
+    kept for the first one and disarm its way back."""
+    KEPT.parent.mkdir(parents=True, exist_ok=True)
+    with open(KEPT.with_suffix(".lock"), "w", encoding="utf-8") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            raise OperationFailed(_UNDER_WAY) from exc
+        yield
 
 
 def _refuse_armed() -> None:
     """A change that is under way, or whose minion died, has its way back in the files kept: they
     stay until that is over."""
-    state = program.run(
-        ("systemctl", "show", "-p", "ActiveState", f"{UNIT}.timer", f"{UNIT}.service")
-    )
+    units = (f"{UNIT}.timer", f"{UNIT}.service", f"{BOOT_UNIT}.service")
+    state = program.run(("systemctl", "show", "-p", "ActiveState", *units))
     if re.search("=(active|activating|deactivating)$", state, re.MULTILINE):
-        raise OperationFailed(
-            f"the network of this host is being changed, or put back by {UNIT}.timer: "
-            "apply this again in two minutes"
-        )
+        raise OperationFailed(_UNDER_WAY)
 
 
 def _arm(bridge: str, script: str, timeout_s: float) -> None:
