@@ -384,6 +384,105 @@ def test_a_disk_that_is_not_restored_stays_where_it_is(host):
     assert holds(host.old("vdb"), 1)
 
 
+def on_volume(host):
+    """vda of the guest is a pool's volume."""
+    with host.conn() as conn:
+        conn.storagePoolDefineXML(POOL.format(host.folder)).create()
+        conn.lookupByName("web1").undefine()
+        disks = VOLUME.format("vda.old")
+        disks += DISK.format(format="qcow2", path=host.old("vdb"), target="vdb")
+        conn.defineXML(GUEST.format(name="web1", disks=disks))
+
+
+@pytest.mark.parametrize("only", ["vdb", None])
+@pytest.mark.parametrize("by_older", [False, True])
+def test_a_volume_that_stays_in_the_guest_is_not_deleted(host, only, by_older):
+    on_volume(host)
+    with host.conn() as conn:
+        disks = host.shown(conn, ("vdb",)).disks
+    host.restore(only=only, disks=disks)
+    if by_older:
+        aside.keep(replace(next(aside.every()), stay=()))
+    assert host.confirm() == [host.old("vdb")]
+    assert holds(host.old("vda"), 1)
+
+
+def test_nothing_is_deleted_while_the_pool_of_a_disk_is_not_started(host):
+    on_volume(host)
+    host.restore()
+    with host.conn() as conn:
+        conn.storagePoolLookupByName("p").destroy()
+    with pytest.raises(errors.OperationFailed, match="pool p is not started"):
+        host.confirm()
+    assert all(holds(host.old(target), 1) for target in TARGETS)
+    with host.conn() as conn:
+        conn.storagePoolLookupByName("p").create()
+    assert host.confirm() == [host.old(target) for target in TARGETS]
+
+
+def without(host, target):
+    """The guest's definition without a disk, and its target's path."""
+    with host.conn() as conn:
+        model = Domain.fromstring(conn.lookupByName("web1").XMLDesc(0))
+        [disk] = [one for one in model.disks if one.target == target]
+        model.disks.remove(disk)
+        conn.defineXML(model.tostring())
+
+
+@pytest.mark.parametrize("only", ["vdb", None])
+def test_a_disk_that_is_detached_since_stays_as_the_restore_did_not_replace_it(host, only):
+    with host.conn() as conn:
+        disks = host.shown(conn, ("vdb",)).disks
+    host.restore(only=only, disks=disks)
+    without(host, "vda")
+    assert host.confirm() == [host.old("vdb")]
+    assert holds(host.old("vda"), 1)
+
+
+def test_a_disk_that_was_detached_before_is_not_deleted_and_not_needed(host):
+    """Its record has it still, as after virsh detach-disk."""
+    with host.conn() as conn:
+        model = Domain.fromstring(conn.lookupByName("web1").XMLDesc(0))
+        model.record = GuestRecord(version=RECORD_VERSION)
+        for target in TARGETS:
+            model.record.disks.append(OwnDisk(target=target, path=host.old(target)))
+        conn.defineXML(model.tostring())
+    without(host, "vda")
+    with host.conn() as conn:
+        disks = host.shown(conn, ("vdb",)).disks
+    host.restore(only="vdb", disks=disks)
+    assert host.confirm() == [host.old("vdb")]
+    assert holds(host.old("vda"), 1)
+    host.restore(only="vdb", disks=disks)
+    os.unlink(host.old("vda"))
+    assert host.undo() == ()
+
+
+def test_what_stands_on_the_new_disks_is_the_new_guest(host):
+    """A second restore would forget how the guest was before the first."""
+    host.restore()
+    with host.conn() as conn:
+        text = conn.lookupByName("web1").XMLDesc(0)
+        for target in TARGETS:
+            new = f"{host.images}/web1_{target}.qcow2"
+            argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", new, "-F", "qcow2"]
+            subprocess.run([*argv, f"{new}.above"], check=True)
+            text = text.replace(new, f"{new}.above")
+        conn.defineXML(text)
+    with pytest.raises(errors.Refused, match="is still kept"):
+        host.restore()
+    assert host.confirm() == [host.old(target) for target in TARGETS]
+
+
+def test_of_a_guest_with_disks_of_neither_nothing_is_forgotten(host):
+    host.restore()
+    without(host, "vda")
+    without(host, "vdb")
+    with pytest.raises(errors.Refused, match="has other disks by now"):
+        host.restore()
+    assert [one.backup for one in aside.every()] == ["000001-x"]
+
+
 def test_of_one_disk_the_guests_record_of_the_others_stays(host):
     """By it a later purge knows which files are the guest's own."""
     with host.conn() as conn:

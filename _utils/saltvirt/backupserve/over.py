@@ -33,6 +33,7 @@ from saltvirt.host.domain.purge import PurgePlan
 from saltvirt.host.migration import departed, move_journal
 from saltvirt.host.provision import admission, disk_notes, disks
 from saltvirt.host.storage import deletion, files, usage
+from saltvirt.host.storage import identity as identities
 from saltvirt.xml.domain import Domain
 
 if TYPE_CHECKING:
@@ -150,7 +151,8 @@ class Over(Restore):
             built, made = self.definition(), tuple(work.file for work in self.works)
             self.had = guest_state.where(self.conn, self.dom)
             self.undo.push("forget how it was", aside.forget, uuid)
-            self.aside = Aside(uuid, name, self.shown.ident, self.before, made)
+            stay = {files.real(path) for path in old} & _disks(self.conn, built.need())
+            self.aside = Aside(uuid, name, self.shown.ident, self.before, made, stay=tuple(stay))
             aside.keep(self.aside)
             self.undo.push("define it as it was", self.conn.defineXML, self.before)
             self.dom = lookup.define(self.conn, built.tostring())
@@ -191,7 +193,7 @@ def look(conn: libvirt.virConnect, name: str, stop: bool) -> GuestOver:
     dom = lookup.lookup(conn, name)
     with translated(f"look at {name}"):
         kept = aside.of(dom.UUIDString())
-        waits = kept.backup if kept and _is_new(dom, kept) else None
+        waits = kept.backup if kept and _is_new(conn, dom, kept) else None
         return GuestOver(
             dom.UUIDString(), bool(dom.isActive()), tuple(_against(conn, dom, stop)), waits
         )
@@ -239,9 +241,9 @@ def undo(
         with config.lock():
             if dom is not None and dom.isActive():
                 lifecycle.stop(dom)
-            if dom is None or _is_new(dom, kept):
+            if dom is None or _is_new(conn, dom, kept):
                 dom = lookup.define(conn, kept.definition)
-            if _is_new(dom, kept):
+            if _is_new(conn, dom, kept):
                 raise errors.OperationFailed(f"libvirt did not take {name} as it was")
             guest_state.put_back(kept.state)
             if kept.state:  # once: what is there from now on is the guest's
@@ -255,12 +257,12 @@ def undo(
 
 
 def plan(conn: libvirt.virConnect, name: str, unused: Collection[str] = ()) -> PurgePlan:
-    """What goes when it is confirmed: the disks that the guest had and has no more, if they are its
-    own and nobody uses them. Changes nothing."""
+    """What goes when it is confirmed: the disks that the backup took out of the guest, if they are
+    its own and nobody uses them. Changes nothing."""
     kept, dom = _kept(conn, name)
     for why in _changed(conn, kept, dom):
         raise errors.Refused(why)
-    if dom is not None and not _is_new(dom, kept):
+    if dom is not None and not _is_new(conn, dom, kept):
         raise errors.Refused(
             f"{name} is as it was: the restore of {kept.backup} did not come to its end; {UNDO} "
             "takes away what it made"
@@ -271,8 +273,14 @@ def plan(conn: libvirt.virConnect, name: str, unused: Collection[str] = ()) -> P
             f"virt.backup_instant {name} brings its blocks in, {UNDO} {name} brings it back"
         )
     now = files.trees(dom) if dom is not None else []
-    taken = {files.real(path) for tree in now for path in files.paths(tree)}
-    found = {path: why for path, why in _own(conn, kept).items() if path not in taken}
+    for tree in (kept.tree, *now):
+        for source in tree.iterfind("devices/disk/source[@pool]"):
+            files.require_pool(conn, source.get("pool", ""))
+    has = {key for tree in now for path in _reached(conn, tree) for key in identities.of(path)}
+    found = {
+        path: why for path, why in _own(conn, kept).items()
+        if path not in kept.stay and has.isdisjoint(identities.of(path))
+    }  # fmt: skip
     used = usage.read(conn, kept.uuid, beside=found)
     delete, keep, shared = usage.decide(conn, found, used, map(files.real, unused))
     own = {path for path, why in found.items() if why is None}
@@ -296,13 +304,18 @@ def confirm(
 
 
 def _own(conn: libvirt.virConnect, kept: Aside) -> dict[str, str | None]:
-    """Real path of each disk that it had to why it stays, None where it is its own."""
+    """Real path of each disk that was attached to it to why it stays, None where it is its own. A
+    disk that it had made, and that was detached by then, is not for us to delete."""
     tree = kept.tree
     made = {files.real(path) for path in metadata.disk_paths(conn, [tree])}
-    found: dict[str, str | None] = dict.fromkeys(made)
-    for path, _format, why in purge.own_disks(conn, tree):
-        if files.real(path) not in made:
-            ours = bool(metadata.of_tree(tree))
+    ours = bool(metadata.of_tree(tree))
+    found: dict[str, str | None] = {}
+    for path, format, why in purge.own_disks(conn, tree):
+        chain = files.chain_paths(path, format) if path.startswith("/") else [path]
+        its = [one for one in chain if one in made]
+        above = itertools.takewhile(lambda one: one not in made, chain) if its else ()
+        found |= dict.fromkeys([*above, *its])
+        if not its:
             found[files.real(path)] = why or (purge.NOT_MADE if ours else None)
     return found
 
@@ -323,18 +336,29 @@ def _kept(conn: libvirt.virConnect, name: str) -> tuple[Aside, libvirt.virDomain
     return found[0], dom
 
 
-def _is_new(dom: libvirt.virDomain, kept: Aside) -> bool:
-    """Whether the definition has the disks that were made."""
-    return bool({*kept.made} & files.paths(_tree(dom)))
+def _is_new(conn: libvirt.virConnect, dom: libvirt.virDomain, kept: Aside) -> bool:
+    """Whether the guest has the disks that were made, or stands on them."""
+    return not {files.real(path) for path in kept.made}.isdisjoint(_reached(conn, _tree(dom)))
+
+
+def _reached(conn: libvirt.virConnect, tree: ElementTree.Element) -> set[str]:
+    """Real paths of all that a definition names as storage, with what that stands on."""
+    found = {files.real(path) for path in files.paths(tree) | files.volume_paths(conn, tree)}
+    for path, format in files.named(conn, tree):
+        found |= {*files.chain_paths(path, format)}
+    return found
 
 
 def _changed(conn: libvirt.virConnect, kept: Aside, dom: libvirt.virDomain | None) -> list[str]:
     """Why nobody knows which of the two the guest is: it has the disks of neither."""
-    if dom is None or _is_new(dom, kept) or _disks(conn, kept.tree) <= _disks(conn, _tree(dom)):
+    if dom is None or _is_new(conn, dom, kept):
+        return []
+    if _disks(conn, kept.tree) <= _disks(conn, _tree(dom)):
         return []
     return [
         f"{dom.name()} has other disks by now than before {kept.backup} took its place, and than "
-        f"that made: look which it is to have; {aside.FOLDER} has how it was"
+        f"that made: look which it is to have; {aside.FOLDER}/{kept.uuid}.json has how it was, and "
+        "is yours to remove"
     ]
 
 
@@ -346,7 +370,9 @@ def _against(conn: libvirt.virConnect, dom: libvirt.virDomain, stop: bool) -> li
     """Why no backup can take its place now."""
     name, found = dom.name(), _unfit(dom)
     kept = aside.of(dom.UUIDString())
-    if kept and _is_new(dom, kept):
+    if kept:
+        found += _changed(conn, kept, dom)
+    if kept and _is_new(conn, dom, kept):
         found.append(
             f"{kept.backup} has taken the place of {name} already, and how it was is still kept: "
             f"{CONFIRM} {name} deletes that, {UNDO} {name} brings it back"

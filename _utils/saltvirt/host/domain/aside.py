@@ -31,7 +31,7 @@ class KeptState(Fact):
 class Aside(Fact):
     """uuid, name: the guest's. backup: what took its place. definition: libvirt's, as it was, with
     what is secret. made: the files that are disks now and were not then. state: what became of its
-    firmware variables and TPM state."""
+    firmware variables and TPM state. stay: real paths of the disks that it kept."""
 
     uuid: str
     name: str
@@ -39,6 +39,7 @@ class Aside(Fact):
     definition: str
     made: tuple[str, ...]
     state: tuple[KeptState, ...] = seldom(())
+    stay: tuple[str, ...] = seldom(())
 
     @property
     def tree(self) -> ElementTree.Element:
