@@ -45,6 +45,7 @@ with saltvirt.later():
     from saltvirt.host.migration import move_journal
     from saltvirt.host.node import steps
     from saltvirt.host.provision import admission
+    from saltvirt.host.storage import overlays
     from saltvirt.spec import values
 
 if TYPE_CHECKING:
@@ -551,6 +552,8 @@ def start(name, test=False, **kwargs):
     :return: True, after libvirt showed it running
 
     :raises NoRoom: the host's memory or CPUs are promised to others
+    :raises Refused: the guest writes to a disk on which the disk of another guest is based: each
+        write would damage that one
     :raises OperationFailed: libvirt refused; the message has its words. Or a migration of it was
         broken off, and it may be on the other host: ``virt.migrate_recover`` comes first
 
@@ -567,6 +570,7 @@ def start(name, test=False, **kwargs):
 def _started(dom, admission_config, test):
     move_journal.may_start(dom)
     stands.may_start(dom.name())
+    overlays.refuse_start(dom.connect(), dom)
     admission.starting(dom.connect(), admission_config, dom)
     return True if test else lifecycle.start(dom)
 

@@ -442,10 +442,8 @@ def test_purge_removes_the_guests_disks_and_nothing_else(host, image):
 def test_purge_leaves_what_another_guest_stands_on(host, image, tmp_path):
     host.init("below", disks=[{"name": "system", "size": 8, "format": "raw"}], disk=None)
     base, top = host.images / "below_system.raw", host.images / "above_system.qcow2"
-    argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", base, "-F", "raw", top]
-    subprocess.run(argv, check=True)
-    disk = {"name": "system", "source_file": str(top), "format": "qcow2"}
-    host.init("above", disk=None, disks=[disk])
+    on_top_of(base, top, "raw")
+    host.conn.defineXML(above(top))
     host.modules["virt.purge"]("below")
     assert names(host) == ["above", "test"]
     assert base.exists()
@@ -475,6 +473,50 @@ def test_nothing_is_made_on_top_of_a_disk_that_a_guest_writes_to(host, image, tm
     if how == "overlay":
         del disk["overlay_image"]
         host.init("copy", disk=None, disks=[disk])
+
+
+def above(path):
+    """The definition of a guest, by plain libvirt, with the overlay at a path."""
+    xml = RAW_GUEST.replace("<name>raw", "<name>above").replace("type='raw'", "type='qcow2'")
+    return xml.format(path)
+
+
+def on_top_of(base, top, kind="qcow2"):
+    argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", base, "-F", kind, top]
+    subprocess.run(argv, check=True)
+    return {"name": "top", "source_file": str(top), "format": "qcow2"}
+
+
+def test_no_disk_is_used_that_is_based_on_what_a_guest_writes_to(host):
+    host.init("below", disk=None, disks=[{"name": "system", "size": 8}])
+    disk = on_top_of(host.images / "below_system.qcow2", host.images / "middle.qcow2")
+    disk = on_top_of(disk["source_file"], host.images / "top.qcow2")
+    host.init("other", disk=None, disks=[{"name": "system", "size": 8}])
+    for test in (True, False):
+        with pytest.raises(errors.Refused, match=r"top.qcow2 is based on .*, a disk of below"):
+            host.init("above", disk=None, disks=[disk], test=test)
+        with pytest.raises(errors.Refused, match=r"top.qcow2 is based on .*, a disk of below"):
+            host.modules["virt.update"]("other", disks=[{"name": "system"}, disk], test=test)
+        with pytest.raises(errors.InvalidInput, match=r"which is disk vda of below: each write"):
+            host.modules["virt.update"]("below", disks=[{"name": "system"}, disk], test=test)
+    # a layer in the place of the disk
+    more = {"disks": [{**disk, "name": "system"}], "detach": ["system"]}
+    host.modules["virt.update"]("below", **more)
+    assert "top.qcow2" in host.conn.lookupByName("below").XMLDesc()
+
+
+def test_no_guest_is_started_that_damages_the_disk_of_another(host):
+    """As somebody has made one with plain libvirt."""
+    host.init("below", disk=None, disks=[{"name": "system", "size": 8}])
+    disk = on_top_of(host.images / "below_system.qcow2", host.images / "top.qcow2")
+    host.conn.defineXML(above(disk["source_file"]))
+    for test in (True, False):
+        with pytest.raises(errors.Refused, match=r"below writes to .*, on which .*top.qcow2 of"):
+            host.modules["virt.start"]("below", test=test)
+    assert host.modules["virt.start"]("above") is True
+    host.modules["virt.stop"]("above")
+    host.conn.lookupByName("above").undefine()
+    assert host.modules["virt.start"]("below") is True
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes a loop device: needs root")

@@ -1,7 +1,6 @@
 """Renaming on libvirt's test driver, with real disks; and what a host says of a guest to come."""
 
 import os
-import subprocess
 
 import pytest
 
@@ -18,7 +17,14 @@ from saltvirt.host.storage import files, usage
 from saltvirt.migration.facts import GuestReport
 from saltvirt.migration.journal import BEGUN, MOVED, MOVING, JournalEntry
 from saltvirt.spec.disk import DiskSpec
-from tests.functional.test_init import MIB, host, image, names  # noqa: F401
+from tests.functional.test_init import (  # noqa: F401
+    MIB,
+    above,
+    host,
+    image,
+    names,
+    on_top_of,
+)
 
 
 @pytest.fixture
@@ -200,12 +206,10 @@ def test_what_a_rename_that_was_killed_has_linked_is_in_no_guests_way(
 
 def test_a_file_that_another_guest_stands_on_keeps_its_name(web1):
     base = web1.images / "web1_system.qcow2"
-    top = str(web1.images / "top.qcow2")
-    make = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", str(base), top]
-    subprocess.run(make, check=True)
-    web1.init("other", disk=None, disks=[{"name": "top", "source_file": top, "format": "qcow2"}])
+    top = on_top_of(base, web1.images / "top.qcow2")["source_file"]
+    web1.conn.defineXML(above(top))
     made = web1.modules["virt.rename"]("web1", "web2")
-    assert made["kept"] == {str(base): "used by other"}
+    assert made["kept"] == {str(base): "used by above"}
     assert base.exists()
     assert str(base) in web1.conn.lookupByName("web2").XMLDesc()
 

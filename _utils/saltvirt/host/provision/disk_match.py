@@ -14,7 +14,7 @@ from saltvirt.design.source import Source, own_places, owns, places
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import resize, saved_memory
 from saltvirt.host.provision import disks
-from saltvirt.host.storage import chains, files, pool_source
+from saltvirt.host.storage import chains, files, overlays, pool_source
 from saltvirt.host.storage import identity as storage_identity
 from saltvirt.units import human_bytes
 
@@ -82,6 +82,7 @@ class DiskMatch:
         self._plan()
         # the targets of the disks that leave the guest
         self.leaving = self._leaving()
+        self._refuse_on_own()
 
     def _plan(self) -> None:
         """The Works of the disks that are not there; the sources and sizes of the others."""
@@ -213,6 +214,31 @@ class DiskMatch:
                     f"{self.guest} already. List that disk once, with its target, such as "
                     f"{{name: {spec.name}, target: {disk.target}}}"
                 )
+
+    def _refuse_on_own(self) -> None:
+        """Raises InvalidInput for a file that is based on a disk that the guest keeps: the guest
+        damages it by what it writes to that disk."""
+        replaced = {self.targets.get(work.spec.name or "") for work in self.works}
+        kept = [
+            disk
+            for disk in self.actual.disks
+            if disk.target not in self.leaving | replaced
+            and not (disk.removable_medium or disk.read_only or disk.shareable)
+        ]
+        for work in self.works if kept else ():
+            if work.make or not work.path or work.spec.removable:
+                continue
+            keys = overlays.bases(work.path, work.format or "raw")
+            for disk in kept if keys else ():
+                path = disk.source.file or disk.source.dev
+                if disk.source.pool:
+                    path = files.volume_path(self.conn, disk.source.pool, disk.source.volume)
+                if path and storage_identity.of(path) & keys:
+                    raise errors.InvalidInput(
+                        f"disk {work.spec.name}: {work.path} is based on {path}, which is disk "
+                        f"{disk.target} of {self.guest}: each write to that damages what is based "
+                        "on it"
+                    )
 
     def _refuse_base(
         self, spec: DiskSpec, path: str, disk: Disk, keys: Collection[storage_identity.Key]

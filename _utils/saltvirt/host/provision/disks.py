@@ -25,6 +25,7 @@ from saltvirt.host.storage import (
     filesystems,
     identity,
     mounted,
+    overlays,
     usage,
     volume_content,
 )
@@ -291,8 +292,9 @@ def fits(work: Work) -> None:
 
 def not_in_use(conn: libvirt.virConnect, works: Collection[Work], guest: str) -> None:
     """Raises Refused when another domain uses a disk that this one would write to, and for a disk
-    that is to be made on top of one that a domain writes to."""
+    that is based on one that a domain writes to, or is to be made so."""
     _not_written(conn, works)
+    _not_based(conn, works, guest)
     # an image goes onto a block device that is there, over what it holds
     there = [w for w in works if not w.make or (w.path and existing_disk.is_block(w.path))]
     there = [w for w in there if not w.spec.read_only]
@@ -321,6 +323,23 @@ def _not_written(conn: libvirt.virConnect, works: Iterable[Work]) -> None:
         owner = next((written[key] for key in keys if key in written), None)
         if owner is not None:
             _refuse_origin(work, path, owner)
+
+
+def _not_based(conn: libvirt.virConnect, works: Iterable[Work], guest: str) -> None:
+    """Raises Refused for a disk that is there and is based on one to which another domain writes.
+    What the guest itself writes to may leave it by the same update."""
+    there = [w for w in works if not w.make and w.path and not w.spec.removable]
+    based = [(w, keys) for w in there if (keys := overlays.bases(w.path or "", w.format or "raw"))]
+    for dom in conn.listAllDomains() if based else ():
+        written = overlays.written(conn, dom) if dom.name() != guest else {}
+        for work, keys in based:
+            base = next((written[key] for key in keys if key in written), None)
+            if base:
+                raise errors.Refused(
+                    f"disk {work.spec.name}: {work.path} is based on {base}, a disk of "
+                    f"{confidential.part(dom.name())}, which writes to it: each write damages what "
+                    "is based on it; a whole copy (qemu-img convert) can be used"
+                )
 
 
 def _refuse_origin(work: Work, path: str, owner: libvirt.virDomain) -> None:
