@@ -72,3 +72,38 @@ def test_a_permission_that_is_neither_permits_nothing():
     found = sweep("web1", force="perhaps")["data"]
     comment = "force 'perhaps' is not true or false"
     assert found == {"web1": {"result": False, "comment": comment}, "retcode": 1}
+
+
+def test_a_name_of_digits_is_a_text():
+    """YAML reads it as a number."""
+    answer = move(10, 11, test="True")["data"]
+    assert answer == {"10": {"result": None, "comment": "it would move", "changes": {"host": "11"}}}
+
+
+@result.reporting
+def remove(name, force=False, keep=True, seed=True, label=None, test=False, **kwargs):
+    """Another one, with flags."""
+    said = {"force": force, "keep": keep, "seed": seed, "label": label, "test": test}
+    return {name: {**said, **kwargs}}
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ({"force": "yes", "keep": 0, "test": "True"}, {"force": True, "keep": False, "test": True}),
+        ({"overcommit": "False", "other": "False"}, {"overcommit": False, "other": "False"}),
+        ({"force": None, "label": "False"}, {"force": None, "label": "False"}),
+        ({"seed": "cloud-init"}, {"seed": "cloud-init"}),
+    ],
+)
+def test_the_text_of_a_flag_means_what_it_says(given, read):
+    """As salt-api gives it, or a quoted value in an SLS."""
+    said = remove("web1", **given)["data"]["web1"]
+    assert {word: said[word] for word in read} == read
+
+
+@pytest.mark.parametrize("word", ["test", "overcommit"])
+def test_what_is_neither_true_nor_false_is_refused(word):
+    data = remove("web1", **{word: "perhaps"})["data"]
+    assert data["retcode"] == 1
+    assert data["web1"]["comment"] == f"{word} 'perhaps' is not true or false"

@@ -16,6 +16,10 @@ OUTPUTTER = "virt_query"
 
 # the arguments that are the name of a guest, a host, a snapshot, a finding or a domain type
 _NAMES = {"name", "vm_", "new", "host", "target", "lost", "snapshot", "what", "hypervisor"}
+# the flags among further arguments, which no signature names
+_FLAGS = {"test", "overcommit"}
+# the arguments that are True, False, or a word of their own, such as seed=cloud-init
+_SWITCHES = {"seed"}
 
 # what a function of the runner gives back
 Answer = dict[str, Any]
@@ -51,9 +55,9 @@ def failed(about: str, comment: str) -> Answer:
 def _fits(
     function: Callable[..., Answer], args: Sequence[Any], kwargs: Answer, several: str | None
 ) -> inspect.BoundArguments:
-    """The arguments of a call. Raises InvalidInput when it lacks one, has one too many, or one that
-    must be a name, or True or False, is none. several: the argument that may also be a list of
-    names."""
+    """The arguments of a call, names as text, flags as True or False. Raises InvalidInput when it
+    lacks one, has one too many, or one that must be a name is none. several: the argument that may
+    also be a list of names."""
     takes = inspect.signature(function)
     try:
         bound = takes.bind(*args, **kwargs)
@@ -70,11 +74,26 @@ def _fits(
         fits |= word == several and isinstance(value, list)
         if not fits or (needed and value in (None, "")):
             raise errors.InvalidInput(f"{word} must be a name, not {units.shown(value)}")
-    for word, parameter in takes.parameters.items():
-        # salt-api sends text, and an SLS may quote it: 'False' permits nothing
-        if isinstance(parameter.default, bool) and isinstance(given.get(word), str):
-            given[word] = values.boolean(given[word], word)
+        given[word] = str(value) if isinstance(value, int) else value
+    _read_flags(bound)
     return bound
+
+
+def _read_flags(bound: inspect.BoundArguments) -> None:
+    """Replaces the text of a flag, such as salt-api or a quoted value in an SLS gives it: the text
+    ``False`` would count as true. Raises InvalidInput for a value that is neither."""
+    given = bound.arguments
+    for word, parameter in bound.signature.parameters.items():
+        is_flag = isinstance(parameter.default, bool) and word not in _SWITCHES
+        if is_flag and given.get(word) is not None:
+            given[word] = values.boolean(given[word], word)
+        elif parameter.kind is parameter.VAR_KEYWORD and word in given:
+            flags = {
+                one: values.boolean(value, one)
+                for one, value in given[word].items()
+                if one in _FLAGS and value is not None
+            }
+            given[word] = {**given[word], **flags}
 
 
 def reporting(function: Callable[..., Answer]) -> Callable[..., Answer]:
