@@ -416,16 +416,16 @@ def test_what_a_silent_host_had_is_known_as_of_the_last_time_it_was_heard(tmp_pa
     hints.heard(opts, "hv1", {"b": "running", "a": "shutdown"})
     names, when = hints.guests_left(opts, "hv1")
     assert (names, len(when)) == (["a", "b"], len("2026-11-27 19:20 UTC"))
-    hints.heard(opts, "hv1", ["a"])
-    hints.heard(opts, "hv2", ["b"])
+    hints.heard(opts, "hv1", {"a": "running"})
+    hints.heard(opts, "hv2", {"b": "running"})
     assert hints.last_seen(opts, "b", ["hv1", "hv2"])[0] == "hv2"
     assert hints.last_seen(opts, "b", ["hv1"]) is None
     path = hints._host_path(opts, "hv2")
     os.utime(path, (1, 1))
     assert hints.guests_left(opts, "hv2")[1] == "1970-01-01 00:00 UTC"
-    hints.heard(opts, "hv2", ["b"])
+    hints.heard(opts, "hv2", {"b": "running"})
     assert path.stat().st_mtime > 1, "it was heard again"
     path.write_text("[" * 9)
     assert hints.guests_left(opts, "hv2") == ([], "")
-    hints.heard(opts, "hv2", ["x" * (1 << 20)])
+    hints.heard(opts, "hv2", {"x" * (1 << 20): "running"})
     assert path.read_text() == "[" * 9, "no list of guests is so long"

@@ -1,5 +1,6 @@
 """A hypervisor that may still run guests is not revoked by mistake."""
 
+import json
 import os
 
 import pytest
@@ -45,13 +46,13 @@ def test_a_host_that_runs_guests_is_refused_whether_virt_hosts_matches_it_or_not
 
 
 def test_a_host_that_runs_none_may_go_whatever_it_had_before(cloud):
-    hints.heard(cloud.opts, "hv9", ["web1"])
+    hints.heard(cloud.opts, "hv9", {"web1": "running"})
     cloud.running["hv9"] = []
     revocation.refuse_running(cloud, "hv9")
 
 
-def heard(cloud, at, host, *guests):
-    hints.heard(cloud.opts, host, guests)
+def heard(cloud, at, host, *guests, state="running"):
+    hints.heard(cloud.opts, host, dict.fromkeys(guests, state))
     os.utime(hints._host_path(cloud.opts, host), (at, at))
 
 
@@ -72,9 +73,31 @@ def test_a_guest_that_came_from_a_host_that_is_off_since_is_not_taken_for_being_
         revocation.refuse_running(cloud, "hv9")
 
 
+def test_a_definition_that_is_off_elsewhere_is_no_sign_that_the_guest_has_moved(cloud):
+    """A migration that was killed has left it, and the guest runs where nobody answers."""
+    heard(cloud, 100, "hv9", "web1")
+    heard(cloud, 200, "hv1", "web1", state="shutdown")
+    with pytest.raises(errors.OperationFailed, match=r"^hv9 does not answer, and had web1 when "):
+        revocation.refuse_running(cloud, "hv9")
+    heard(cloud, 100, "hv9", "web1", state="shutdown")
+    revocation.refuse_running(cloud, "hv9")
+
+
+def test_what_an_earlier_version_wrote_down_may_have_run(cloud):
+    path = hints._host_path(cloud.opts, "hv9")
+    heard(cloud, 100, "hv9")
+    path.write_text(json.dumps(["hv9", ["web1"]]))
+    os.utime(path, (100, 100))
+    heard(cloud, 200, "hv1", "web1", state="shutdown")
+    with pytest.raises(errors.OperationFailed, match=r"^hv9 does not answer, and had web1 when "):
+        revocation.refuse_running(cloud, "hv9")
+    heard(cloud, 201, "hv1", "web1")
+    revocation.refuse_running(cloud, "hv9")
+
+
 def test_a_host_whose_key_was_taken_back_is_not_asked(cloud):
     revocation.refuse_running(cloud, "hv77")
-    hints.heard(cloud.opts, "hv77", ["db1"])
+    hints.heard(cloud.opts, "hv77", {"db1": "running"})
     with pytest.raises(errors.OperationFailed, match=r"had db1 when it was last heard"):
         revocation.refuse_running(cloud, "hv77")
 

@@ -13,9 +13,12 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from saltvirt.placement.facts import ACTIVE
 
 FILES = 16384
 # of one host: what is longer is no list of guests
@@ -69,9 +72,22 @@ def _file_of(host: str) -> str:
     return f"host-{hashlib.sha256(str(host).encode(errors='replace')).hexdigest()}"
 
 
-def heard(opts: dict[str, Any], host: str, guests: Iterable[str]) -> None:
-    """The host has these guests, by its own word, now."""
-    path, text = _host_path(opts, host), json.dumps([host, sorted(guests)])
+@dataclass(frozen=True)
+class _Heard:
+    """What a host said. guests: names. active, off: those of them that are known to have been so.
+    at: when it said that, in seconds since 1970."""
+
+    host: str = ""
+    guests: frozenset[str] = frozenset()
+    active: frozenset[str] = frozenset()
+    off: frozenset[str] = frozenset()
+    at: float = 0
+
+
+def heard(opts: dict[str, Any], host: str, guests: Mapping[str, str]) -> None:
+    """The host has these guests, by its own word, now. guests: names to states."""
+    active = sorted(name for name, state in guests.items() if state in ACTIVE)
+    path, text = _host_path(opts, host), json.dumps([host, sorted(guests), active])
     if len(text) > _MOST_OF_HOST:
         return
     with contextlib.suppress(OSError):
@@ -90,26 +106,35 @@ def heard(opts: dict[str, Any], host: str, guests: Iterable[str]) -> None:
 def guests_left(opts: dict[str, Any], host: str) -> tuple[list[str], str]:
     """(the guests that the host had when it was last heard and that no other host was heard to have
     since, when that was); ([], "") of one that never was. What another host had before is no sign:
-    the guest may have moved from there."""
-    _, names, since = _record(_host_path(opts, host))
-    left = set(names)
+    the guest may have moved from there. Nor is a definition of a guest there that is off, where
+    this host had the guest active: it may be what a migration has left."""
+    last = _record(_host_path(opts, host))
+    left = set(last.guests)
     for path in _host_path(opts, host).parent.glob("host-*") if left else ():
-        other, has, at = _record(path)
-        if other != host and at > since:
-            left.difference_update(has)
-    return sorted(left), _shown(since)
+        other = _record(path)
+        if other.host != host and other.at > last.at:
+            left -= other.active | (other.guests & last.off)
+    return sorted(left), _shown(last.at)
 
 
-def _record(path: Path) -> tuple[str, list[str], float]:
-    """(host, its guests, when it was heard) of a file; ("", [], 0) of what is none."""
+def _record(path: Path) -> _Heard:
+    """What is in a file; nothing of what is none. An earlier version wrote no states."""
     with contextlib.suppress(OSError, ValueError, RecursionError):
         with path.open("rb") as file:
             when = os.fstat(file.fileno()).st_mtime
             found = json.loads(file.read(_MOST_OF_HOST + 1))
-        if isinstance(found, list) and len(found) == 2 and path.name == _file_of(found[0]):
-            names = found[1] if isinstance(found[1], list) else []
-            return found[0], [name for name in names if isinstance(name, str)], when
-    return "", [], 0
+        if isinstance(found, list) and len(found) in (2, 3) and path.name == _file_of(found[0]):
+            guests = _names(found[1])
+            if len(found) == 2:
+                return _Heard(found[0], guests, at=when)
+            active = _names(found[2])
+            return _Heard(found[0], guests, active, guests - active, when)
+    return _Heard()
+
+
+def _names(value: object) -> frozenset[str]:
+    several = value if isinstance(value, list) else []
+    return frozenset(name for name in several if isinstance(name, str))
 
 
 def _shown(at: float) -> str:
@@ -121,13 +146,13 @@ def with_last_seen(opts: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]
     the names of those that it had when it was last heard and that no other host has now, and
     ``at``, when that was."""
     has = {
-        host: set(about["vm_info"])
+        host: {name: str(one.get("state")) for name, one in about["vm_info"].items()}
         for host, about in told.items()
         if isinstance(about, dict) and isinstance(about.get("vm_info"), dict)
     }
-    elsewhere = set().union(*has.values())
-    for host, names in has.items():
-        heard(opts, host, names)
+    elsewhere: set[str] = set().union(*has.values())
+    for host, guests in has.items():
+        heard(opts, host, guests)
     return {host: _with_last_seen(opts, host, about, elsewhere) for host, about in told.items()}
 
 
@@ -142,5 +167,5 @@ def _with_last_seen(opts: dict[str, Any], host: str, about: Any, elsewhere: set[
 def last_seen(opts: dict[str, Any], name: str, hosts: Iterable[str]) -> tuple[str, str] | None:
     """(which of the hosts had the guest when it was last heard, when that was), or None."""
     known = (_record(_host_path(opts, host)) for host in hosts)
-    at, host = max(((at, host) for host, names, at in known if name in names), default=(0, ""))
+    at, host = max(((one.at, one.host) for one in known if name in one.guests), default=(0, ""))
     return (host, _shown(at)) if host else None
