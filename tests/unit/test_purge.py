@@ -27,6 +27,7 @@ class Cloud:
         self.guests = {"hv1": {"web1": "shutdown"}}
         self.used = {}
         self.fails = None
+        self.left = {}
 
     def hosts(self, only=None):
         return ["hv1", *self.users]
@@ -54,7 +55,7 @@ class Cloud:
         if self.fails:
             raise self.fails
         self.guests[host].pop(kwarg["vm_"], None)
-        return True
+        return {"left": self.left} if self.left else True
 
 
 NOBODY = {"/nfs/a": None, "/nfs/b": None}
@@ -91,6 +92,18 @@ def test_what_all_others_do_not_use_goes(tmp_path):
         keep={"/iso": "a medium", "/nfs/b": "hv3: used by db1"},
     )  # fmt: skip
     assert [one[0] for one in cloud.asked] == ["hv1", "hv2", "hv3"]
+
+
+def test_a_disk_that_somebody_began_to_use_since_the_plan_is_not_said_to_be_deleted(tmp_path):
+    cloud = Cloud(tmp_path, SHARED, hv2=NOBODY)
+    cloud.left = {"/nfs/b": "used by db1"}
+    found = purge.on_host(cloud, "hv1", "web1")
+    assert found.delete == ["/nfs/a", "/own"]
+    assert found.keep == {"/iso": "a medium", "/nfs/b": "used by db1"}
+    assert found.unsure == ["/nfs/b"]
+    cloud = Cloud(tmp_path, SHARED, hv2=NOBODY)
+    cloud.left = {"/own": "used by db1"}
+    assert Purge(cloud, "web1").run().comment.endswith("; /own stays: used by db1")
 
 
 @pytest.mark.parametrize(

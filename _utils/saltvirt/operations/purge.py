@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from saltvirt import errors, names
@@ -53,8 +53,16 @@ def on_host(fleet: Fleet, host: str, name: str, **options: Any) -> Removal:
     only when each of them said that it does not use it."""
     found = plan(fleet, host, name, **options)
     asked = {"vm_": name, "unused": found.unused, **options}
-    fleet.one(host, "virt.purge", asked, long=True)
-    return found
+    done = fleet.one(host, "virt.purge", asked, long=True)
+    left = done["left"] if isinstance(done, dict) else {}
+    if not left.keys() - found.keep.keys():
+        return found
+    return replace(  # somebody began to use it after the plan was made
+        found,
+        delete=[path for path in found.delete if path not in left],
+        keep={**found.keep, **left},
+        unsure=sorted({*found.unsure, *left}),
+    )
 
 
 def made(fleet: Fleet, host: str, name: str) -> None:
