@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("salt")
 
-from saltvirt.errors import NotFound
+from saltvirt.errors import NotFound, PkiError
 from saltvirt.fleet.answer import SILENT, Answer
 from saltvirt.pki.authority import ca, cloud, crl, policy, rotation
 from saltvirt.pki.common import certs
@@ -210,12 +210,37 @@ def test_of_an_authority_that_has_ended_nobody_is_waited_for(hosts):
     assert hosts.rotate() == (rotation.REISSUE, {"hv1": SILENT})
 
 
+@pytest.mark.parametrize("wrong", ["the clock", "a key"])
+def test_a_rotation_does_not_begin_while_it_is_unknown_whether_the_ca_holds(hosts, wrong):
+    """A host that is not waited for would not trust the new CA."""
+    office = hosts.office
+    hosts.silent.add("hv1")
+    if wrong == "the clock":
+        office.now -= 3000 * DAY
+    else:
+        office.store.path("cakey.pem").write_text("half a key")
+    words = {"the clock": "set the clock", "a key": "restore it from a backup"}[wrong]
+    with pytest.raises(PkiError, match=words):
+        hosts.rotate()
+    assert rotation.phase(office.store) is None
+
+
 def test_a_master_without_hypervisors_revokes_all_the_same(hosts):
     hosts.names = []
     said = []
     assert cloud.revoke(hosts, hosts.office.store, "hv1", said.append) == {}
     assert said == ["hv1: 4 certificates revoked, and it gets no new ones"]
     assert crl.banned(hosts.office.store, "hv1")
+
+
+def test_one_that_was_revoked_before_is_not_waited_for(hosts):
+    """The master gives it no list, whether it answers or not."""
+    hosts.names += ["hv2", "hv3"]
+    for name in hosts.names:
+        hosts.office.give(name)
+    crl.revoke(hosts.office.store, "hv3")
+    hosts.silent.add("hv3")
+    assert cloud.revoke(hosts, hosts.office.store, "hv2", str) == {}
 
 
 def test_a_hypervisor_that_never_had_a_certificate_is_revoked_if_it_is_known(hosts):

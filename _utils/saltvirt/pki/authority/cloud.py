@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from saltvirt import units
-from saltvirt.errors import NotFound, PkiError, VirtError
+from saltvirt.errors import NotFound, VirtError
 from saltvirt.pki.authority import ca, crl, issue, request_rules, responder, rotation
 from saltvirt.pki.authority.store import AUTHORITIES, USES
 from saltvirt.pki.common import certs
@@ -162,8 +162,8 @@ def revoke(
         report(f"{host}: it has no certificates, and gets none")
         return {}
     report(f"{host}: {units.counted(count, 'certificate')} revoked, and it gets no new ones")
-    others = [other for other in _own(fleet) if other != host]
-    answers = update(fleet, others, report)
+    gone = {host, *crl.record(store)["hosts"]}  # the master gives a revoked one no list
+    answers = update(fleet, [other for other in _own(fleet) if other not in gone], report)
     return {name: item.error or "" for name, item in sorted(answers.items()) if not item.ok}
 
 
@@ -186,15 +186,16 @@ def rotate(
     """Goes on with the rotation, or begins one, as far as all hosts follow.
 
     skip: hosts that are not waited for. Returns (phase it is in now or None when it is
-    done, {host: what it lacks}). Raises PkiError when the CA cannot be read, NotFound for a host
-    in ``skip`` that is none.
+    done, {host: what it lacks}). Raises PkiError when a CA cannot be read, or is not valid yet by
+    this master's clock; NotFound for a host in ``skip`` that is none.
     """
     hosts = _waited_for(fleet, store, skip)
     responder.prepare(store, rules)
+    expired = _expired(store)
     rotation.begin(store, rules)
     if rotation.phase(store) == rotation.TRUST:
         report("step 1: every host learns to trust the new CA beside the old one")
-        late = {} if _expired(store) else _late(fleet, store, hosts, report)
+        late = {} if expired else _late(fleet, store, hosts, report)
         late.update(_unmatched(store, {*hosts, *skip}))
         if late:
             return rotation.TRUST, late
@@ -253,12 +254,14 @@ def _unmatched(store: Store, others: Collection[str]) -> dict[str, str]:
 
 
 def _expired(store: Store) -> bool:
-    """True when nothing works with the old CA any more, so that there is nobody to wait for."""
-    try:
-        for name in AUTHORITIES:
-            ca.check_time(ca.read(store, name).cert, store)
-    except PkiError:
+    """True when nothing works with the old CA any more, so that there is nobody to wait for. Raises
+    PkiError where that is not known: a CA cannot be read, or begins after now by this master's
+    clock."""
+    found = [ca.read(store, name).cert for name in AUTHORITIES]
+    if any(certs.not_after(cert) <= store.now() for cert in found):
         return True
+    for cert in found:
+        ca.check_time(cert, store)
     return False
 
 
