@@ -48,12 +48,16 @@ class View:
 @pytest.fixture
 def proxied():
     """A proxy whose ``rules`` a test may change; ``browser()`` is one more."""
-    found = SimpleNamespace(view=View(), ticket=PAGE, stands=lambda _ticket: None)
+    found = SimpleNamespace(
+        view=View(), ticket=PAGE, stands=lambda _ticket: None, is_updated=False, is_over=False
+    )
 
     def stands(ticket):
         return found.stands(ticket)
 
-    rules = proxy.Rules(lambda _secret: found.ticket, stands, found.view)
+    rules = proxy.Rules(
+        lambda _secret: found.ticket, stands, found.view, is_updated=lambda: found.is_updated
+    )
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         found.port = one.getsockname()[1]
@@ -62,6 +66,7 @@ def proxied():
         asyncio.set_event_loop(asyncio.new_event_loop())
         found.proxy = proxy.Proxy(rules)
         found.proxy.run("127.0.0.1", found.port)
+        found.is_over = True
 
     threading.Thread(target=run, daemon=True).start()
 
@@ -197,3 +202,28 @@ def test_connections_have_an_end(proxied, monkeypatch):
     one.close()
     until(lambda: not proxied.proxy.users, "it is gone")
     assert proxied.browser().begin(SECRET) == {"page": True}
+
+
+def test_after_an_update_it_ends_and_salt_begins_it_anew(proxied, monkeypatch):
+    """Its process would ask the hypervisors by the old library, which refuses that."""
+    monkeypatch.setattr(proxy, "UPDATE_S", 0.05)
+    page = proxied.browser()
+    assert page.begin(SECRET) == {"page": True}
+    proxied.is_updated = True
+    assert page.end[1].startswith("Salt Virt was updated")
+    until(lambda: proxied.is_over, "the engine has ended")
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", proxied.port), 60)
+
+
+def test_after_an_update_nobody_loses_the_console_of_a_guest(proxied, monkeypatch):
+    monkeypatch.setattr(proxy, "UPDATE_S", 0.05)
+    proxied.proxy.users["bob", False] += 1
+    page = proxied.browser()
+    assert page.begin(SECRET) == {"page": True}
+    proxied.is_updated = True
+    assert page.end[1].startswith("Salt Virt was updated")
+    assert "was updated" in proxied.browser().begin(SECRET)["error"]
+    assert not proxied.is_over
+    proxied.proxy.users.clear()
+    until(lambda: proxied.is_over, "the engine has ended")

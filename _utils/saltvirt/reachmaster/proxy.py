@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import saltvirt
 from saltvirt import errors, plain
 from saltvirt.answers import reach
 from saltvirt.reachmaster import pages
@@ -52,8 +53,8 @@ PATH = "/reach"
 MOST, MOST_STRANGERS, MOST_OF_USER, MOST_PAGES = 400, 64, 20, 100
 # so long may one take to say what he is to say
 _HELLO_S = 10
-# so often is asked whether a user may still
-STANDS_S = 10
+# so often is asked whether a user may still, and whether the library on the disk is another one
+STANDS_S, UPDATE_S = 10, 30
 _MESSAGE_BYTES = 1024**2
 _FIRST_BYTES = 256
 _CHUNK_BYTES = 64 * 1024
@@ -62,18 +63,21 @@ _PING_S = 30
 # of WebSocket: at its end all is well; the ticket, or the guest, is none
 _OVER, _REFUSED = 1000, 4001
 _MOST_REASON = 120
+_UPDATED = "Salt Virt was updated: this ends when nobody has a guest's console, and begins anew"
 
 
 @dataclass(frozen=True)
 class Rules:
     """redeem: the Ticket of a secret; raises Denied. stands: why a ticket's user may not any more,
     or None. view: of the cloud, for pages. origins: of pages that may connect; none: those of the
-    address that is asked."""
+    address that is asked. is_updated: is the library on the disk another one than in this process?
+    The hypervisors are asked by no old one."""
 
     redeem: Callable[[str], Ticket]
     stands: Callable[[Ticket], str | None]
     view: View
     origins: tuple[str, ...] = ()
+    is_updated: Callable[[], bool] = saltvirt.stale
 
 
 class Proxy:
@@ -83,6 +87,8 @@ class Proxy:
         self.rules = rules
         self.strangers = 0
         self.users: Counter[tuple[str | None, bool]] = Counter()
+        self.pages: set[_Line] = set()
+        self.is_updated = False
         self.pool = ThreadPoolExecutor(4, "salt-virt-reach")
         application = web.Application(
             [(PATH, _Line, {"proxy": self})], websocket_ping_interval=_PING_S,
@@ -96,7 +102,8 @@ class Proxy:
         self.server.lines = lambda: self.strangers + self.users.total()
 
     def run(self, address: str, port: int) -> None:
-        """Until the process ends. Raises OperationFailed for an address that it cannot have."""
+        """Until the process ends, or the library was updated and nobody has a guest's console.
+        Raises OperationFailed for an address that it cannot have."""
         loop = ioloop.IOLoop()
         failed: list[OSError] = []
 
@@ -108,9 +115,25 @@ class Proxy:
                 loop.stop()
 
         loop.add_callback(begin)
+        loop.spawn_callback(self._updated, loop)
         loop.start()
+        self.server.stop()
         if failed:
             raise errors.OperationFailed(f"cannot listen on {address} port {port}: {failed[0]}")
+
+    async def _updated(self, loop: Any) -> None:
+        """Ends the loop after an update of the library: Salt begins the engine anew. Pages end
+        before, and ask by themselves meanwhile."""
+        while not self.is_updated or any(not is_page for _, is_page in self.users):
+            await gen.sleep(UPDATE_S)
+            try:
+                self.is_updated = await self.asked(lambda _: self.rules.is_updated(), None)
+            except Exception:
+                log.exception("reach: whether the library was updated is not known")
+            for page in [*self.pages] if self.is_updated else ():
+                page.end(_UPDATED)
+        log.info("reach: %s", _UPDATED)
+        loop.stop()
 
     def asked(self, function: Callable[[Any], Any], given: Any) -> Awaitable[Any]:
         """What a function returns that reads files and may ask others, without waiting for it."""
@@ -200,6 +223,7 @@ class _Line(websocket.WebSocketHandler):  # type: ignore[misc,name-defined,unuse
         loop = ioloop.IOLoop.current()
         loop.spawn_callback(self._watch)
         if ticket.way is None:
+            self._proxy.pages.add(self)
             self._say({"page": True})
             self._page = pages.Page(self._proxy.rules.view, ticket.user, self.write_message, loop)
             loop.spawn_callback(self._show, self._page)
@@ -220,6 +244,8 @@ class _Line(websocket.WebSocketHandler):  # type: ignore[misc,name-defined,unuse
 
     async def _admit(self, ticket: Ticket) -> None:
         """Raises Denied where the ticket's user may not, or has too many."""
+        if ticket.is_page and self._proxy.is_updated:
+            raise errors.Denied(_UPDATED)
         most, what = (MOST_OF_USER, "guests") if ticket.way else (MOST_PAGES, "pages")
         if self._proxy.users[ticket.user, ticket.is_page] >= most:
             raise errors.Denied(f"you look at {most} {what}: close one")
@@ -267,6 +293,10 @@ class _Line(websocket.WebSocketHandler):  # type: ignore[misc,name-defined,unuse
         except websocket.WebSocketClosedError:
             self._end("")
 
+    def end(self, why: str) -> None:
+        """Closes it, without fault of the browser's."""
+        self._end(why)
+
     def _end(self, why: str, code: int = _OVER) -> None:
         """Closes both sides."""
         reason = plain.line(why, None).encode()[:_MOST_REASON].decode(errors="ignore")
@@ -285,6 +315,7 @@ class _Line(websocket.WebSocketHandler):  # type: ignore[misc,name-defined,unuse
             self._inner.close()
         if self._page is not None:
             self._page.close()
+        self._proxy.pages.discard(self)
         if self._ticket is not None:
             self._proxy.users[self._ticket.user, self._ticket.is_page] -= 1
             self._proxy.users += Counter()  # without those who have none
