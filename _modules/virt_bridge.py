@@ -15,6 +15,7 @@ saltvirt = saltvirt.fresh()
 with saltvirt.later():
     from saltvirt import errors
     from saltvirt.hostnet.bridge import bridges
+    from saltvirt.hostnet.bridge import plan as plans
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__
@@ -140,7 +141,8 @@ def bridge_plan(bridge="br0", interface=None, vlan=None, type="linux"):
     :param type: ``linux``, or ``ovs``: a bridge of Open vSwitch. Its ``interface`` is one without
         an address, by default none
 
-    :return: ``interface``; ``files``: path to what would be written, None for one that goes;
+    :return: ``interface``; ``files``: path to what would be written, without the values of
+        settings that hold passwords or keys, None for one that goes;
         ``commands``: those that would be run; ``made``: whether we made the bridge that is there,
         or one that is configured and not up, and then ``vlan`` and ``type`` of it, and
         ``interface`` if it is over another one; ``there``: whether there is one. Where there is
@@ -165,7 +167,8 @@ def bridge_plan(bridge="br0", interface=None, vlan=None, type="linux"):
     else:
         interface, found = bridges.plan(bridge, interface, _yaml(), vlan)
     commands = [" ".join(argv) for argv in (*found.before, *found.apply)]
-    return {**status, "interface": interface, "files": found.files, "commands": commands}
+    files = plans.shown(found.files)
+    return {**status, "interface": interface, "files": files, "commands": commands}
 
 
 def _is_ovs(type, vlan):
@@ -183,7 +186,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
 
     yaml_implicit_resolvers = {
         first: [
-            (tag, re.compile(r"[-+]?[0-9]+$") if tag.endswith(":int") else regexp)
+            (tag, re.compile(r"(?:0|[-+]?[1-9][0-9]*)$") if tag.endswith(":int") else regexp)
             for tag, regexp in resolvers
             if not tag.endswith(":float")
         ]

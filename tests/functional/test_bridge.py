@@ -10,6 +10,7 @@ import pytest
 from saltvirt.errors import InvalidInput, OperationFailed, Unsupported, VirtError
 from saltvirt.host.node import running
 from saltvirt.hostnet.bridge import bridges, ifcfg, ifupdown, netplan, networkd, networkmanager, ovs
+from saltvirt.hostnet.bridge import plan as plans
 from saltvirt.hostnet.bridge.plan import BridgeHost, Vlan
 from tests import golden
 from tests.functional.conftest import REPOSITORY, load
@@ -273,9 +274,13 @@ ipv4.never-default:yes
 def test_networkmanager_the_profiles_settings_move(tmp_path):
     told = {"ip -j": '[{"address": "02:00:00:00:00:01"}]'}
 
+    profiles = "Wired\n"
+
     def run(argv):
         if "--active" in argv:
             return "eth1:other\neth0:aaaa-bbbb\n"
+        if "NAME" in argv:
+            return profiles
         if "connection" in argv:
             assert (argv[:3], argv[-1]) == (("nmcli", "-t", "-f"), "aaaa-bbbb")
             return PROFILE
@@ -294,6 +299,11 @@ def test_networkmanager_the_profiles_settings_move(tmp_path):
     assert not {"connection.type", "802-3-ethernet.mtu"} & {*bridge}
     assert ("nmcli", "connection", "delete", "br0", "br0-port-eth0") in found.undo
     assert networkmanager.find("br0", "eth2", BridgeHost(run, None, None, tmp_path)) is None
+    # the way back would delete the operator's own, too
+    for name in ("br0", "br0-port-eth0"):
+        profiles = f"Wired\n{name}\n"
+        with pytest.raises(Unsupported, match=f"profile {name} configures br0 already, though"):
+            networkmanager.find("br0", "eth0", BridgeHost(run, None, None, tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -626,9 +636,79 @@ def test_what_is_written_for_netplan_is_yaml_of_blocks():
     assert load_yaml(text) == tree
     assert "{" not in text
     # YAML 1.1 takes six pairs of digits for a number
-    read = load_yaml("a: 52:54:00:12:34:56\nb: 9000\nc: true\nd: -1\ne: null")
-    assert read == {"a": "52:54:00:12:34:56", "b": 9000, "c": True, "d": -1, "e": None}
+    read = load_yaml("a: 52:54:00:12:34:56\nb: 9000\nc: true\nd: -1\ne: null\nf: 0123\ng: 0")
+    assert read == {"a": "52:54:00:12:34:56", "b": 9000, "c": True, "d": -1, "e": None,
+                    "f": "0123", "g": 0}  # fmt: skip
     assert load_yaml(dump(read)) == read
+
+
+def test_a_plan_that_is_answered_shows_no_secrets():
+    tree = {"network": {
+        "wifis": {"wl0": {"access-points": {"home": {"password": "geheim1"}}}},
+        "tunnels": {"wg0": {"key": "geheim2", "keys": {"private": "geheim3"}}},
+        "ethernets": {"eth1": {"auth": {"client-key-password": "geheim4"}}},
+        "bridges": {"br0": {"addresses": ["10.0.0.5/24"]}},
+    }}  # fmt: skip
+    _load, dump = adapter({})._yaml()
+    ifupdown_text = "iface wl0 inet dhcp\n    wpa-psk geheim5\n\twireless-key s:geheim6\nauto br0\n"
+    ini = "[X]\nPresharedKey = geheim7\nWPA_PSK='geheim8'\nAddress=10.0.0.5/24\n"
+    files = {"a": dump(tree), "b": ifupdown_text, "c": ini, "d": None}
+    found = plans.shown(files)
+    assert "geheim" not in str(found)
+    assert found["d"] is None
+    assert "- 10.0.0.5/24" in found["a"] and "access-points" in found["a"]
+    assert found["b"] == (
+        "iface wl0 inet dhcp\n    wpa-psk (hidden)\n\twireless-key (hidden)\nauto br0\n"
+    )
+    assert "Address=10.0.0.5/24" in found["c"]
+
+
+DEFINED = [
+    (netplan, {"etc/netplan/9.yaml": '{"network": {"bridges": {"br0": {}}}}',
+               "etc/netplan/1.yaml": '{"network": {"ethernets": {"eth0": {"dhcp4": true}}}}'}),
+    (ifupdown, {"etc/network/interfaces": "source /etc/network/interfaces.d/*\n\n"
+                "iface eth0 inet dhcp\n",
+                "etc/network/interfaces.d/br0": "iface br0 inet manual\n"}),
+    (ifcfg, {"etc/sysconfig/network/ifcfg-eth0": "BOOTPROTO='dhcp'\n",
+             "etc/sysconfig/network/ifcfg-br0": "BRIDGE='yes'\n"}),
+    (networkd, {"etc/systemd/network/10-eth0.network": NETWORKD,
+                "etc/systemd/network/0-br0.netdev": "[NetDev]\n"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("way", "files"), DEFINED, ids=lambda one: getattr(one, "__name__", ""))
+def test_what_configures_the_bridge_already_is_neither_changed_nor_deleted(tmp_path, way, files):
+    found = "Network File: /etc/systemd/network/10-eth0.network"
+    told = {"sh -c": "here", "networkctl status": found}
+    there = host(tmp_path, files, told)
+    for make in (
+        lambda: way.find("br0", "eth0", there),
+        lambda: way.tagged(Vlan("br0", "eth0", 7), there),
+    ):
+        with pytest.raises(Unsupported, match=r"/\S+ configures br0 already, though it is"):
+            make()
+    last = list(files)[-1] if way is not netplan else "etc/netplan/9.yaml"
+    (tmp_path / last).unlink()
+    assert way.find("br0", "eth0", there)
+    assert way.tagged(Vlan("br0", "eth0", 7), there)
+
+
+def test_networkd_drop_ins_of_the_interfaces_file_move_along(tmp_path):
+    path = "etc/systemd/network/10-eth0.network"
+    files = {
+        path: "[Match] \nName=eth0\n\n[Network]\nAddress=10.0.0.5/24",
+        "usr/lib/systemd/network/10-eth0.network.d/a.conf": "[Network]\nDNS=10.0.0.66\n",
+        f"{path}.d/a.conf": "[Network]\nDNS=10.0.0.1\n",
+        f"{path}.d/b.conf": "[Match]\nKernelVersion=6\n[Route]\nGateway=10.0.0.9\n",
+        f"{path}.d/c.conf": "[Link]\nMTUBytes = 9000\n",
+    }
+    told = {"networkctl status": f"Network File: /{path}\n    /{path}.d/a.conf"}
+    plan = networkd.find("br0", "eth0", host(tmp_path, files, told))
+    text = plan.files["/etc/systemd/network/0-br0.network"]
+    assert text.count("[Match]") == 1 and "eth0" not in text and "KernelVersion" not in text
+    assert "DNS=10.0.0.1\n" in text and "10.0.0.66" not in text
+    assert "[Route]\nGateway=10.0.0.9\n" in text
+    assert "MTUBytes = 9000" in plan.files["/etc/systemd/network/0-br0-port.network"]
 
 
 def adapter(opts):

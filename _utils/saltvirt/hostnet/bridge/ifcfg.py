@@ -25,12 +25,13 @@ _ADDRESS = re.compile(
 
 @dataclass(frozen=True)
 class Dialect:
-    """One of the two. up, down: the command that takes an interface up or down. bridge,
-    port: lines of a bridge's file and of its port's; {name}, {port} and {mac} are put in.
-    vlan: lines of a port that is a VLAN's; silent: those of a bridge without an address."""
+    """One of the two. routes: the kinds of files of its routes and rules. up, down: the command
+    that takes an interface up or down. bridge, port: lines of a bridge's file and of its port's;
+    {name}, {port} and {mac} are put in. vlan: lines of a port that is a VLAN's; silent: those of a
+    bridge without an address."""
 
     folder: str
-    route: str
+    routes: tuple[str, ...]
     up: tuple[str, ...]
     down: tuple[str, ...]
     bridge: tuple[str, ...]
@@ -41,7 +42,7 @@ class Dialect:
 
 WICKED = Dialect(
     folder="etc/sysconfig/network",
-    route="ifroute",
+    routes=("ifroute", "ifrule"),
     up=("wicked", "ifup"),
     down=("wicked", "ifdown"),
     bridge=("STARTMODE='auto'", "BRIDGE='yes'", "BRIDGE_PORTS='{port}'", "BRIDGE_STP='off'",
@@ -52,7 +53,7 @@ WICKED = Dialect(
 )  # fmt: skip
 SCRIPTS = Dialect(
     folder="etc/sysconfig/network-scripts",
-    route="route",
+    routes=("route", "route6", "rule", "rule6"),
     up=("ifup",),
     down=("ifdown",),
     bridge=("DEVICE={name}", "TYPE=Bridge", "ONBOOT=yes", "STP=off", "DELAY=0", "MACADDR={mac}"),
@@ -77,6 +78,7 @@ def tagged(vlan: Vlan, host: BridgeHost) -> BridgePlan | None:
     dialect = _dialect(vlan.interface, host)
     if not dialect:
         return None
+    host.refuse_file(vlan.bridge, f"/{dialect.folder}/ifcfg-{vlan.bridge}")
     names = {"name": vlan.bridge, "port": vlan.port, "interface": vlan.interface,
              "vlan": vlan.number}  # fmt: skip
     lines = [line for line in dialect.bridge if "{mac}" not in line]
@@ -104,6 +106,7 @@ def _dialect(interface: str, host: BridgeHost) -> Dialect | None:
 def plan(bridge: str, interface: str, dialect: Dialect, host: BridgeHost) -> BridgePlan:
     """The interface's address lines move to the bridge's file, and its routes with them."""
     folder = f"/{dialect.folder}"
+    host.refuse_file(bridge, f"{folder}/ifcfg-{bridge}")
     text = host.read(f"{folder}/ifcfg-{interface}")
     lines = [line for line in text.splitlines() if _LINE.match(line)]
     moved = [line for line in lines if _ADDRESS.fullmatch(_word(line))]
@@ -114,10 +117,12 @@ def plan(bridge: str, interface: str, dialect: Dialect, host: BridgeHost) -> Bri
         f"{folder}/ifcfg-{interface}": _text(dialect.port, names, kept),
     }
     _refuse_routes(interface, host)
-    routes = host.read(f"{folder}/{dialect.route}-{interface}")
-    if routes:
-        files[f"{folder}/{dialect.route}-{bridge}"] = routes.replace(interface, bridge)
-        files[f"{folder}/{dialect.route}-{interface}"] = None
+    name = rf"(?<![\w.:-]){re.escape(interface)}(?![\w.:-])"
+    for kind in dialect.routes:
+        routes = host.read(f"{folder}/{kind}-{interface}")
+        if routes:
+            files[f"{folder}/{kind}-{bridge}"] = re.sub(name, bridge, routes)
+            files[f"{folder}/{kind}-{interface}"] = None
     return BridgePlan(
         files=files,
         before=((*dialect.down, interface),),

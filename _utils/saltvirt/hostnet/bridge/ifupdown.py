@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from saltvirt.errors import Unsupported
-from saltvirt.hostnet.bridge.plan import BridgePlan
+from saltvirt.hostnet.bridge.plan import BridgePlan, already
 
 if TYPE_CHECKING:
     from saltvirt.hostnet.bridge.plan import BridgeHost, Vlan
@@ -37,6 +37,8 @@ def find(bridge: str, interface: str, host: BridgeHost) -> BridgePlan | None:
     paths = _stanzas(interface, host)
     if len(paths) > 1:
         raise _by_hand(f"{' and '.join(paths)} both have a stanza of {interface}")
+    if paths:
+        _refuse_stanza(bridge, host)
     return plan(bridge, interface, paths[0], host.read(paths[0])) if paths else None
 
 
@@ -47,6 +49,7 @@ def tagged(vlan: Vlan, host: BridgeHost) -> BridgePlan | None:
     """
     if not _stanzas(vlan.interface, host):
         return None
+    _refuse_stanza(vlan.bridge, host)
     reads = r"^source(?:-directory)?[ \t]+(?:/etc/network/)?interfaces\.d(?:/\*?)?[ \t]*$"
     if not re.search(reads, host.read(PLACES[0]), re.MULTILINE):
         raise Unsupported(
@@ -81,6 +84,11 @@ def _stanzas(interface: str, host: BridgeHost) -> list[str]:
     head = re.compile(rf"^iface[ \t]+{re.escape(interface)}[ \t]", re.MULTILINE)
     paths = (path for pattern in PLACES for path in host.glob(pattern))
     return [path for path in paths if head.search(host.read(path))]
+
+
+def _refuse_stanza(bridge: str, host: BridgeHost) -> None:
+    for path in _stanzas(bridge, host):
+        raise already(bridge, path)
 
 
 def _by_hand(reason: str) -> Unsupported:

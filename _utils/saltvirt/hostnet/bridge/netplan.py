@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from saltvirt.errors import Unsupported
 from saltvirt.hostnet.bridge import networkd
-from saltvirt.hostnet.bridge.plan import BridgePlan
+from saltvirt.hostnet.bridge.plan import BridgePlan, already
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,6 +29,7 @@ def find(bridge: str, interface: str, host: BridgeHost) -> BridgePlan | None:
     key, files = _entry(interface, host, ("ethernets",))
     if not key:
         return None
+    _refuse_entry(bridge, host)
     found = plan(bridge, key, files, host.mac(interface), host.dump)
     same = networkd.same_client(interface, host)
     if same:  # netplan has no word for it
@@ -42,6 +43,7 @@ def tagged(vlan: Vlan, host: BridgeHost) -> BridgePlan | None:
     key, files = _entry(vlan.interface, host, kinds)
     if not key:
         return None
+    _refuse_entry(vlan.bridge, host)
     known = [
         (tree["network"].get(kind) or {}).get(key) or {} for _path, tree in files for kind in kinds
     ]
@@ -60,14 +62,25 @@ def tagged(vlan: Vlan, host: BridgeHost) -> BridgePlan | None:
     )
 
 
+def _trees(host: BridgeHost) -> list[Read]:
+    """The files of netplan."""
+    paths = host.glob("etc/netplan/*.yaml")
+    return [(path, host.load(host.read(path)) or {}) for path in paths]
+
+
+def _refuse_entry(bridge: str, host: BridgeHost) -> None:
+    for path, tree in _trees(host):
+        if bridge in ((tree.get("network") or {}).get("bridges") or {}):
+            raise already(bridge, path)
+
+
 def _entry(
     interface: str, host: BridgeHost, kinds: tuple[str, ...]
 ) -> tuple[str | None, list[Read]]:
     """(netplan's own name of the interface, [(path, parsed)] that have it); (None, []) for none."""
     mac = host.mac(interface)
     found: dict[str, list[Read]] = {}
-    for path in host.glob("etc/netplan/*.yaml"):
-        tree = host.load(host.read(path)) or {}
+    for path, tree in _trees(host):
         entries = [(tree.get("network") or {}).get(kind) or {} for kind in kinds]
         for key, about in (pair for entry in entries for pair in entry.items()):
             if _is(key, about or {}, interface, mac):
@@ -97,11 +110,10 @@ def plan(
         cable = {k: v for k, v in about.items() if k in OF_THE_CABLE}
         moved = {k: v for k, v in about.items() if k not in OF_THE_CABLE}
         network["ethernets"] = {**network["ethernets"], key: {**cable, **_SILENT}}
-        bridges = network.get("bridges") or {}
-        ours = {**(bridges.get(bridge) or {}), **moved}
+        ours = moved
         if not number:
-            ours = {"interfaces": [key], "macaddress": mac, "parameters": _PARAMETERS, **ours}
-        network["bridges"] = {**bridges, bridge: ours}
+            ours = {"interfaces": [key], "macaddress": mac, "parameters": _PARAMETERS, **moved}
+        network["bridges"] = {**(network.get("bridges") or {}), bridge: ours}
         written[path] = dump({**tree, "network": network})
     again = ("netplan", "apply")
     return BridgePlan(

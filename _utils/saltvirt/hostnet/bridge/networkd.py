@@ -20,8 +20,22 @@ def find(bridge: str, interface: str, host: BridgeHost) -> BridgePlan | None:
     found = re.search(r"Network File: (\S+)", host.run(("networkctl", "status", interface)))
     if not found or not found[1].startswith(FOLDER):
         return None
-    text = host.read(found[1]) + same_client(interface, host)
+    host.refuse_file(bridge, f"{FOLDER}0-{bridge}.netdev")
+    text = _settings(found[1], host) + same_client(interface, host)
     return plan(bridge, interface, found[1], text, host.mac(interface))
+
+
+def _settings(path: str, host: BridgeHost) -> str:
+    """The text of a .network file and of its drop-ins, which systemd reads as if they were in it;
+    one in /etc stands for one of the same name elsewhere."""
+    name = Path(path).name
+    drop_ins = {
+        Path(one).name: one
+        for folder in ("usr/lib", "run", "etc")
+        for one in host.glob(f"{folder}/systemd/network/{name}.d/*.conf")
+    }
+    texts = [host.read(path), *(host.read(one) for _name, one in sorted(drop_ins.items()))]
+    return "\n".join(text.rstrip("\n") + "\n" for text in texts)
 
 
 def same_client(interface: str, host: BridgeHost) -> str:
@@ -39,7 +53,7 @@ def plan(bridge: str, interface: str, path: str, text: str, mac: str) -> BridgeP
     """path, text: the .network file that configures the interface now, and what is to be added."""
     folder = Path(path).parent
     first = f"{folder}/0-{bridge}"  # networkd takes the first file that matches
-    rest = re.sub(r"(?ms)^\[Match\]\n.*?(?=^\[|\Z)", "", text)
+    rest = re.sub(r"(?ms)^[ \t]*\[Match\][ \t\r]*\n.*?(?=^[ \t]*\[|\Z)", "", text)
     return BridgePlan(
         files={
             f"{first}.netdev": (
@@ -64,7 +78,7 @@ def plan(bridge: str, interface: str, path: str, text: str, mac: str) -> BridgeP
 def _cable(text: str) -> str:
     """The settings of a .network file that the port needs, too: a bridge passes on no larger
     frames than its ports do."""
-    mtu = re.search(r"(?m)^MTUBytes=.+$", text)
+    mtu = re.search(r"(?m)^[ \t]*MTUBytes[ \t]*=.+$", text)
     return f"\n[Link]\n{mtu[0]}\n" if mtu else ""
 
 
@@ -77,6 +91,7 @@ def tagged(vlan: Vlan, host: BridgeHost) -> BridgePlan | None:
     found = re.search(r"Network File: (/\S+)", output)
     if not found:
         return None
+    host.refuse_file(vlan.bridge, f"{FOLDER}0-{vlan.bridge}.netdev")
     path = Path(found[1])
     only = rf"^(?:Name={re.escape(vlan.interface)}|(?:Permanent)?MACAddress=\S+)\s*$"
     if not re.search(only, host.read(path), re.MULTILINE):

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from saltvirt.errors import Unsupported
-from saltvirt.hostnet.bridge.plan import BridgePlan
+from saltvirt.hostnet.bridge.plan import BridgePlan, already
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +33,7 @@ def find(bridge: str, interface: str, host: BridgeHost) -> BridgePlan | None:
     uuid = _profile(interface, host)
     if not uuid:
         return None
+    _refuse_profiles(bridge, (bridge, f"{bridge}-port-{interface}"), host)
     names = (*KIND, *OF_THE_PORT, *MOVED)
     output = host.run(("nmcli", "-t", "-f", ",".join(names), "connection", "show", "uuid", uuid))
     return plan(bridge, interface, uuid, settings(output), host.mac(interface))
@@ -43,6 +44,7 @@ def tagged(vlan: Vlan, host: BridgeHost) -> BridgePlan | None:
     if not _profile(vlan.interface, host):
         return None
     port = f"{vlan.bridge}-port-{vlan.port}"
+    _refuse_profiles(vlan.bridge, (vlan.bridge, port), host)
     add = ("nmcli", "connection", "add")
     return BridgePlan(
         files={},
@@ -57,6 +59,14 @@ def tagged(vlan: Vlan, host: BridgeHost) -> BridgePlan | None:
         ),
         undo=(("nmcli", "connection", "delete", vlan.bridge, port),),
     )  # fmt: skip
+
+
+def _refuse_profiles(bridge: str, names: tuple[str, ...], host: BridgeHost) -> None:
+    """The way back deletes ours by their names, so that there must be no others of these names."""
+    there = host.run(("nmcli", "-t", "-f", "NAME", "connection", "show")).splitlines()
+    for name in names:
+        if name in there:
+            raise already(bridge, f"NetworkManager's profile {name}")
 
 
 def _profile(interface: str, host: BridgeHost) -> str | None:

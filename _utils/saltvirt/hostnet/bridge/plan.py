@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from saltvirt.errors import Unsupported
 
 # a program and its arguments
 Argv = tuple[str, ...]
@@ -14,6 +17,26 @@ Argv = tuple[str, ...]
 Run = Callable[[Argv], str]
 # from YAML, to YAML
 Yaml = tuple[Callable[[str], Any], Callable[[Any], str]]
+
+# a setting of a file whose value nobody but the host may know: of Wi-Fi, a tunnel, a login
+_SECRET = re.compile(
+    r"""(?im)^([ \t]*(?:-[ \t]+)?["']?[\w.-]*(?:passw|psk|pin\b|secret|private|phrase|key)"""
+    r"""[\w.-]*["']?(?:[ \t]*[:=][ \t]*|[ \t]+))\S.*$"""
+)
+
+
+def shown(files: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Files of a plan as an answer shows them: without passwords and keys."""
+    return {path: text and _SECRET.sub(r"\1(hidden)", text) for path, text in files.items()}
+
+
+def already(bridge: str, where: str) -> Unsupported:
+    """The error for a bridge that the host's configuration has, though none is there: what is
+    written for it by hand would be changed, or deleted with ours."""
+    return Unsupported(
+        f"{where} configures {bridge} already, though it is not there: bring it up, or remove it "
+        "from there, then apply this again"
+    )
 
 
 @dataclass(frozen=True)
@@ -62,6 +85,11 @@ class BridgeHost:
         """The text of a file, "" where there is none."""
         found = self.root / str(path).lstrip("/")
         return found.read_text(encoding="utf-8") if found.is_file() else ""
+
+    def refuse_file(self, bridge: str, path: str) -> None:
+        """Raise Unsupported if the file of a bridge is there already."""
+        if (self.root / path.lstrip("/")).exists():
+            raise already(bridge, path)
 
     def glob(self, pattern: str) -> list[str]:
         """Paths of files, sorted, as they are named on the host."""
