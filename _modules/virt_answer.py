@@ -6,6 +6,7 @@ What this host answers to the master's runner, signed with the key of its minion
 
 import contextlib
 import functools
+import importlib
 import logging
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,9 @@ def answer(fun, kwarg=None, **kwargs):
 
         salt hv1 virt.answer virt.vm_state
     """
+    outdated = _outdated(fun, kwargs.get("__pub_jid"))
+    if outdated:
+        return outdated
     _check_function(fun)
     given = base.mapping(kwarg or {}, "kwarg")
     try:
@@ -79,6 +83,9 @@ def answers(fun, each, **kwargs):
 
         salt hyper1 virt.answers virt.vm_state each='[{vm_: web1}, {vm_: web2}]'
     """
+    outdated = _outdated(fun, kwargs.get("__pub_jid"))
+    if outdated:
+        return outdated
     _check_function(fun)
     calls = values.list_of(base.mapping)(each, "each")
     try:
@@ -115,6 +122,22 @@ def _events_together():
     if __opts__.get("__cli") == "salt-call":
         return contextlib.nullcontext()
     return steps.together(functools.partial(events.send_all, {**__opts__}))
+
+
+def _outdated(fun, jid):
+    """The answer of a process that began before a sync and has imported nothing yet: the new
+    library signs that the old one is refused. Without a signature the runner would say that another
+    minion may have answered. None where the library is as it was."""
+    try:
+        _ = errors.VirtError  # the first use of the library
+    except Exception as exc:
+        if type(exc).__name__ != "StaleLibrary":
+            raise
+        log.info("%s: %s", fun, exc)
+        saltvirt.fresh()
+        sign = importlib.import_module("saltvirt.fleet.proof").sign
+        return sign(__opts__, jid, fun, {"return": f"ERROR: {exc}", "retcode": 1})
+    return None
 
 
 def _check_function(fun):

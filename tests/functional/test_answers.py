@@ -10,6 +10,7 @@ pytest.importorskip("libvirt")
 import salt.utils.event
 from salt.exceptions import SaltException
 
+import saltvirt
 from saltvirt import errors
 from saltvirt.fleet import answer, proof
 from saltvirt.host.node import steps
@@ -178,3 +179,22 @@ def test_where_no_minion_runs_each_step_goes_alone(host, bus):
     host[0].__opts__["__cli"] = "salt-call"
     assert [tag for tag, _ in tell(host[0], ["check"])] == ["salt/virt/web1/init/check"]
     assert bus.messages == []
+
+
+@pytest.mark.parametrize("function", ["answer", "answers"])
+def test_a_library_that_was_replaced_meanwhile_is_said_signed(host, monkeypatch, function):
+    """As by a minion that has begun the job before a sync, and has imported nothing yet."""
+    module, public = host
+
+    def check():
+        raise errors.StaleLibrary("saltvirt was updated while this process ran")
+
+    monkeypatch.setattr(saltvirt, "check", check)
+    monkeypatch.setattr(saltvirt, "fresh", lambda: saltvirt)
+    for name in ("errors", "base", "values"):
+        monkeypatch.setattr(module, name, saltvirt.Later(f"saltvirt.{name}", {}))
+    returned = getattr(module, function)("virt.vm_state", [], __pub_jid=JID)
+    proven = proof.proven("hv1", JID, "virt.vm_state", returned, public)
+    found = answer.from_return("hv1", proven)
+    assert found.kind == answer.FAILED
+    assert found.error == "saltvirt was updated while this process ran"
