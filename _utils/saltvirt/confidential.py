@@ -14,6 +14,8 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from saltvirt import plain
+
 # a part and what stands in its place
 Part = tuple[str, str]
 
@@ -59,7 +61,9 @@ def collected() -> Iterator[list[Part]]:
 
 def cut(told: Any, parts: Iterable[Part]) -> Any:
     """An answer without the parts: a text, or plain data of texts."""
-    known = {text: instead for text, instead in parts if text}
+    # an error spells out what a line cannot have, such as a tab
+    known = {one: instead for text, instead in parts for one in (text, plain.line(text, None))}
+    known.pop("", None)
     if not known:
         return told
     longest_first = sorted(known, key=len, reverse=True)

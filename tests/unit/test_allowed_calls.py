@@ -357,8 +357,24 @@ def test_what_a_host_has_made_alone_is_his(ask, cloud, opts, monkeypatch):
 def test_what_its_host_does_not_say_well_is_nobodys(ask, cloud, opts, monkeypatch, says, has):
     """By a wrong UUID another one's guest would be his."""
     monkeypatch.setitem(MADE, "call", lambda name: made(cloud, name, says, has))
-    assert ask("bob", init, "web9")["web9"]["result"] is True
+    said = ask("bob", init, "web9")["web9"]
+    assert said["result"] is True
+    assert said["comment"].endswith(
+        "; the master could not record that it is yours: its operator can, by salt-run virt.own "
+        "web9 bob"
+    )
     assert {owners.of(opts, id_of(name)).owner for name in ("web9", "db1")} == {None}
+
+
+@pytest.mark.usefixtures("cloud", "makes")
+def test_a_full_disk_hides_no_guest_that_was_made(ask, opts, monkeypatch):
+    def full(_opts, _uuid, _guest, owner):
+        if owner:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(owners, "give", full)
+    said = ask("bob", init, "web9")["web9"]
+    assert said["result"] is True and "could not record that it is yours" in said["comment"]
 
 
 @pytest.mark.usefixtures("makes")

@@ -24,6 +24,16 @@ def test_a_part_is_cut_however_its_sentence_was_wrapped():
     assert confidential.cut(told, []) is told
 
 
+@pytest.mark.parametrize("name", ["db\u202e1", "db\t1", "db\x1b[2J1"])
+def test_a_name_that_a_line_spells_out_is_cut_too(name):
+    with confidential.collected() as there:
+        text = str(errors.Refused(f"the firmware variables, which {confidential.part(name)} has"))
+    sent = {"return": f"ERROR: {text}", "retcode": 1, "others": confidential.to_answer(there)}
+    with confidential.collected() as parts:
+        found = answer.from_return("hv1", sent)
+    assert confidential.cut(found.error, parts).endswith("variables, which somebody has")
+
+
 def test_what_is_composed_by_another_thread_is_cut_too():
     with confidential.collected() as parts:
         thread = threading.Thread(target=confidential.part, args=("db1",))

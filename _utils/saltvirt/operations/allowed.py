@@ -417,12 +417,23 @@ class _Limited:
         there = self._look(fleet) if made else before
         for name, host in made.items():
             guest = there.hosts.get(host, {}).get(name)
-            if guest and self._is_new(guest.facts.uuid, before, there):
-                owners.give(self.opts, guest.facts.uuid, name, self.user)
-            else:
+            is_new = guest and self._is_new(guest.facts.uuid, before, there)
+            if not (guest and is_new and self._is_given(guest.facts.uuid, name)):
                 log.warning("%s on %s is nobody's: no new UUID of it is known", name, host)
+                comment = f"{told[name].get('comment')}; the master could not record that it is "
+                comment += f"yours: its operator can, by salt-run virt.own {name} {self.user}"
+                told[name] = {**told[name], "comment": comment}
         found: Answer = without_others(told)
         return found
+
+    def _is_given(self, uuid: str, name: str) -> bool:
+        """Whether the guest is written down as the user's."""
+        try:
+            owners.give(self.opts, uuid, name, self.user)
+        except (OSError, errors.VirtError):
+            log.exception("the owner of %s", name)
+            return False
+        return True
 
     def _is_new(self, uuid: str, before: _Cloud, there: _Cloud) -> bool:
         """Whether it can be that of a guest that was just made. Its host says it: by that of
