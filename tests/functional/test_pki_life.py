@@ -589,12 +589,18 @@ def test_a_rotation_is_not_begun_twice(office):
 
 @pytest.mark.parametrize("lost", ["next-cakey.pem", "next-cacert.pem"])
 def test_half_a_coming_ca_is_made_anew(office, lost):
-    """Who made it died between its key and its certificate."""
+    """Who made it died between its key and its certificate; or an operator has put a key there,
+    and not yet the certificate, which another CA signs: it is not lost."""
     office.give()
     rotation.begin(office.store, office.rules)
     office.store.path(lost).unlink()
     office.store.path(rotation.RECORD).unlink()
+    [half] = {"next-cakey.pem", "next-cacert.pem"} - {lost}
+    content = office.store.path(half).read_bytes()
     rotation.begin(office.store, office.rules)
+    [kept] = office.store.base.glob(f"{half}.*")
+    assert kept.read_bytes() == content
+    assert kept.stat().st_mode & 0o077 == 0
     rotation.swap(office.store)
     assert rotation.phase(office.store) == rotation.REISSUE
 

@@ -161,8 +161,9 @@ class Authorizations:
             with open(path, encoding="utf-8") as file:
                 found = Permission.from_answer(json.load(file), path)
                 left = found.until - time.time()
-                good = 0 <= left <= _LONGEST_S and not (found.held and _free(file))
-            return found if good else None
+                # what is held ends with its operation, also where the clock was set back
+                good = not _free(file) if found.held else left <= _LONGEST_S
+            return found if good and left >= 0 else None
         except (ValueError, errors.BadAnswer, RecursionError, FileNotFoundError):
             return None
 

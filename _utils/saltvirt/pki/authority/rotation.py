@@ -14,6 +14,8 @@ finds it finishes the swap.
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from saltvirt.errors import PkiError
@@ -22,10 +24,10 @@ from saltvirt.pki.authority.store import AUTHORITIES
 from saltvirt.pki.common import certs, files
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from saltvirt.pki.authority.policy import CertificatePolicy
     from saltvirt.pki.authority.store import Store
+
+log = logging.getLogger(__name__)
 
 RECORD = "rotation.json"
 TRUST, SWAPPING, REISSUE = "trust", "swapping", "reissue"
@@ -39,7 +41,8 @@ def phase(store: Store) -> str | None:
 
 def begin(store: Store, policy: CertificatePolicy) -> None:
     """Makes the new CAs, unless a rotation is under way. A pair of files that an operator
-    put there as ``next-cakey.pem`` and ``next-cacert.pem`` is used instead."""
+    put there as ``next-cakey.pem`` and ``next-cacert.pem`` is used instead; half a pair, which may
+    also be of a process that died, is kept under another name."""
     with store.exclusive():
         if phase(store):
             return
@@ -49,6 +52,10 @@ def begin(store: Store, policy: CertificatePolicy) -> None:
             if key_path.exists() and cert_path.exists():
                 ca.check_time(ca.read(store, name, "next-").cert, store)
             else:
+                for path in filter(Path.exists, (key_path, cert_path)):
+                    kept = path.with_name(f"{path.name}.{store.now():%Y%m%dT%H%M%S%f}")
+                    files.rename(path, kept)
+                    log.warning("%s is half a pair: it is kept as %s", path, kept)
                 ca.prepare(store, policy, name)
         store.keep(RECORD, {"phase": TRUST, "began": store.now().isoformat()})
         _lists(store)
