@@ -27,6 +27,8 @@ SEAL = "record.sha256"
 DEFINITION = "domain.xml"
 # libvirt calls no disk so
 STATE = "state"
+# what of that is skipped, as `Record.skipped` names it
+FIRMWARE, TPM = "firmware variables", "TPM state"
 # no record of a guest with 256 disks is longer
 MOST_BYTES = 1024**2
 MOST_DEFINITION_BYTES = 4 * 1024**2

@@ -84,9 +84,13 @@ def judge(
         stays = dict.fromkeys(stock.backups, "retention is not set")
     for ident, why in [*_unjudged(stock, held), *_last_of_skipped(stock)]:
         stays.setdefault(ident, why)
-    for ident in tuple(stays):
-        for below in stock.needs(ident):
-            stays.setdefault(below, f"{ident} stands on it")
+    # one that stays for one of its disks stays whole: with what the others stand on
+    todo = list(stays)
+    while todo:
+        ident = todo.pop()
+        for below in stock.needs(ident) - {*stays}:
+            stays[below] = f"{ident} stands on it"
+            todo.append(below)
     return [
         Verdict(one, one in stays, stays.get(one) or _why_not(stock, one))
         for one in sorted(stock.backups, reverse=True)
@@ -135,12 +139,15 @@ def _unjudged(stock: Stock, held: Mapping[str, str]) -> list[tuple[str, str]]:
 
 def _last_of_skipped(stock: Stock) -> list[tuple[str, str]]:
     """(name, why) of the newest backup in which a disk is good, of each disk that the newest good
-    backup skips, as one whose secret libvirt gives to a running guest alone."""
+    backup skips, as one whose secret libvirt gives to a running guest alone; and the same of what
+    is in the state."""
     good = stock.good_records
     found = []
     for target in sorted(good[-1].skipped if good else {}):
+        disk = record.STATE if target in (record.FIRMWARE, record.TPM) else target
         for one in reversed(stock.records):
-            if one.disk(target) and stock.wrong_disk(one.ident, target) is None:
+            has = one.disk(disk) and target not in one.skipped
+            if has and stock.wrong_disk(one.ident, disk) is None:
                 why = f"the last that has {target}, which {good[-1].ident} skips"
                 found.append((one.ident, why))
                 break

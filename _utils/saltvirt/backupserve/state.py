@@ -17,14 +17,14 @@ from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.backuphost import folder as folders
-from saltvirt.backups import archive
+from saltvirt.backups import archive, record
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain.aside import KeptState
 from saltvirt.host.storage import files, usage
 from saltvirt.xml.domain import Domain
 
-FIRMWARE, TPM = "firmware variables", "TPM state"
+FIRMWARE, TPM = record.FIRMWARE, record.TPM
 # the end of the name of what has made way
 _BEFORE = ".before-restore"
 _TRIES = 5

@@ -47,8 +47,8 @@ def record(number=1, disks=None, **other):
 def backup(number, disks=None, verified=None, without=(), **other):
     """without: files that are gone."""
     made = record(number, disks, **other)
-    lengths = {one.file: one.stored_bytes for one in made.disks}
-    lengths |= {one.pieces: 9 for one in made.disks} | {DEFINITION: 11}
+    lengths = {one.file: one.stored_bytes for one in made.parts}
+    lengths |= {one.pieces: 9 for one in made.parts} | {DEFINITION: 11}
     kept = {name: length for name, length in lengths.items() if name not in without}
     return Backup(made.ident, made, lengths=kept, verified=verified)
 

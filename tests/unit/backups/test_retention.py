@@ -3,10 +3,11 @@
 import dataclasses
 import datetime
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saltvirt.backups import retention
+from saltvirt.backups import record, retention
 from saltvirt.backups.marks import Verified
 from saltvirt.backups.retention import Retention
 from saltvirt.backups.stock import Backup
@@ -127,6 +128,30 @@ def test_of_a_disk_that_later_ones_skip_the_last_that_can_be_read_stays():
     backups = [made.backup(1, disks[0]), made.backup(2, disks[1], mark)]
     backups += [made.backup(n, skipped={"vdb": "it has a size of 0"}) for n in (3, 4)]
     assert kept(backups, last=1) == [1, 4]
+
+
+@pytest.mark.parametrize("what", [record.TPM, record.FIRMWARE])
+def test_the_last_state_that_later_ones_skip_stays(what):
+    """As that of a TPM at a target that has no key any more."""
+    state = [made.disk(record.STATE, of=n, checkpoint=None) for n in (1, 2)]
+    both = [made.backup(n, state=one) for n, one in enumerate(state, 1)]
+    other = made.disk(record.STATE, of=3, checkpoint=None)
+    part = made.backup(3, state=other, skipped={what: "it would lie there in plain"})
+    later = [made.backup(n, skipped={what: "it would lie there in plain"}) for n in (4, 5, 6)]
+    assert kept([*both, part, *later], last=2) == [2, 5, 6]
+    assert why([*both, *later], 2, last=2).startswith(f"the last that has {what}")
+
+
+def test_one_that_stays_for_one_of_its_disks_stays_whole():
+    """The other disk of the one above was resized, and read whole."""
+    first = made.backup(1, [made.disk(of=1), made.disk("vdb", of=1)])
+    second = made.backup(2, [made.disk(parent=1, of=2), made.disk("vdb", parent=1, of=2)])
+    third = made.backup(3, [made.disk(of=3), made.disk("vdb", of=3)])
+    fourth = made.backup(4, [made.disk(parent=3, of=4), made.disk("vdb", of=4)])
+    fifth = made.backup(5, [made.disk(of=5), made.disk("vdb", parent=2, of=5)])
+    assert kept([first, second, third, fourth, fifth], last=1) == [1, 2, 5]
+    other = made.backup(2, [made.disk(parent=1, of=2), made.disk("vdb", of=2)])
+    assert kept([first, other, third, fourth, fifth], last=1) == [1, 2, 5]
 
 
 def test_with_no_good_one_nothing_goes():
