@@ -141,6 +141,15 @@ def test_the_disks_of_one_that_is_saved_are_as_after_a_power_cut(asked, conn):
     assert told.note == "its memory is saved, and in no backup"
 
 
+def test_it_ends_when_somebody_starts_the_guest(served, conn, folder):
+    """Whose disks may be block devices: on those QEMU's locks do not meet."""
+    conn.lookupByName("web1").create()
+    assert served.ends()
+    why = api._why_ended("web1", IDENT)
+    assert why == "the guest was started while its disks were read"
+    nothing_is_left(folder, conn)
+
+
 def test_it_ends_what_it_began(served, conn, folder):
     """libvirt's driver takes no checkpoint of a guest that is off: the disk is read all the same,
     and the next time it is read whole."""

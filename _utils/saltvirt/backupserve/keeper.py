@@ -168,14 +168,18 @@ class Keeper:
         return time.monotonic() - self._last_s
 
     def _why_not_served(self) -> str | None:
-        if self._server:
-            lives = self._server.lives
-            return None if lives else f"the disks are shown no more: {self._server.words()}"
+        if self._server and not self._server.lives:
+            return f"the disks are shown no more: {self._server.words()}"
         if time.monotonic() - self._looked_s < _LOOK_S:
             return None
         self._looked_s = time.monotonic()
         with self._libvirt() as conn:
             dom = lookup.find(conn, self._asked.guest)
+            if self._server:
+                # QEMU's locks do not keep it out of block devices: libvirt gives it a /dev of its
+                # own, whose devices are other files
+                is_started = dom is not None and dom.isActive()
+                return "the guest was started while its disks were read" if is_started else None
             if dom is None or not self._begun or not running.is_served(dom, self._begun):
                 return "the guest was stopped, or libvirt ended its backup"
         return None
