@@ -103,7 +103,7 @@ def snapshot(
         particular about it, such as what is not saved with it
 
     :raises NotFound: no such guest
-    :raises InvalidInput: the name is the guest's own
+    :raises InvalidInput: the name is the guest's own, or QEMU would not find it again
     :raises AlreadyExists: the guest has a snapshot of that name
     :raises Refused: the guest has snapshots of the other kind, or there is no room
     :raises Unsupported: the guest cannot have a snapshot of that kind
@@ -205,7 +205,8 @@ def revert_snapshot(name, vm_snapshot=None, cleanup=False, test=False, unused=()
 
     :raises NotFound: no such guest or snapshot, or none before the current
     :raises InvalidInput: others would be lost, or something else has a checkpoint of the guest
-    :raises Refused: somebody else needs a layer that would be lost, or other hosts may
+    :raises Refused: somebody else needs a layer or a disk that would be lost, or other hosts may;
+        or not all of the snapshot can be put back, as a disk of it is not the guest's any more
 
     CLI Example:
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
@@ -9,6 +10,10 @@ from saltvirt import errors
 from saltvirt.snapshot.tree import EXTERNAL, INTERNAL, Snapshot, Tree
 from saltvirt.units import human_bytes
 
+# QEMU looks for a snapshot's name among the IDs of all snapshots first; it counts them from 1
+_ID = re.compile("[1-9][0-9]{0,5}")
+# the monitor of QEMU quotes these
+_QUOTED = '"\\'
 # what an empty layer takes, with room for its first clusters
 _LAYER_BYTES = 1024**2
 # what is in the file beside the guest's memory: the state of its devices
@@ -88,6 +93,22 @@ def choose(
     if external:
         _refuse_servers(guest)
     return Choice(kind, why if external and disk_only is None and not quiesce else None)
+
+
+def refuse_name(name: str, choice: Choice) -> None:
+    """Raises InvalidInput for a name by which QEMU does not find an internal snapshot again."""
+    if choice.external:
+        return
+    if _ID.fullmatch(name):
+        raise errors.InvalidInput(
+            f"an internal snapshot cannot be called {name}: QEMU would take the snapshot with that "
+            f"ID for it; call it such as snapshot-{name}"
+        )
+    if set(name) & set(_QUOTED):
+        raise errors.InvalidInput(
+            f"an internal snapshot cannot be called {name}: QEMU does not find a name with a quote "
+            "or a backslash again"
+        )
 
 
 def _external_only(guest: Guest) -> Iterator[str]:

@@ -14,7 +14,7 @@ from saltvirt.snapshot import rules
 from saltvirt.snapshot import tree as model
 
 # the rules are those of QEMU's disks
-_DRIVER = "QEMU"
+DRIVER = "QEMU"
 
 
 def oldest_first(domain: libvirt.virDomain) -> list[libvirt.virDomainSnapshot]:
@@ -39,7 +39,7 @@ def tree(conn: libvirt.virConnect, domain: libvirt.virDomain) -> model.Tree:
 def guest(conn: libvirt.virConnect, domain: libvirt.virDomain) -> rules.Guest:
     """What of the guest its snapshots depend on."""
     root = files.trees(domain)[0]
-    ours = conn.getType() == _DRIVER
+    ours = conn.getType() == DRIVER
     return rules.Guest(
         name=domain.name(),
         running=bool(domain.isActive()),
@@ -81,7 +81,7 @@ def refuse_without_disks(
     """Raises Refused if a snapshot has a layer of a disk that the guest no longer has: that layer
     would be emptied or removed with what the disk holds, though it was detached to be kept. action:
     what is refused, as in "revert". next_start: the disks of the next start count."""
-    if conn.getType() != _DRIVER:
+    if conn.getType() != DRIVER:
         return
     root = files.trees(domain)[-1 if next_start else 0]
     here = {disk.target: disk for disk in _disks(conn, root)}

@@ -15,7 +15,15 @@ from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translate
 from saltvirt.host.domain import creation, guest_clock, metadata, saved_memory, snapshot_state
 from saltvirt.host.domain.lookup import lookup
-from saltvirt.host.snapshot import checkpoints, layers, needs, quiesce, read
+from saltvirt.host.snapshot import (
+    checkpoints,
+    inside,
+    layers,
+    needs,
+    quiesce,
+    read,
+    returning,
+)
 from saltvirt.host.storage import files, mounted
 from saltvirt.snapshot import rules
 from saltvirt.snapshot.tree import EXTERNAL, Snapshot, Tree
@@ -152,6 +160,7 @@ def _plan(conn: libvirt.virConnect, guest: str, wanted: SnapshotRequest) -> _Pla
     if name in tree:
         raise errors.AlreadyExists(f"a snapshot {name} of {guest} already exists")
     choice = rules.choose(about, tree, wanted.disk_only, wanted.quiesce)
+    rules.refuse_name(name, choice)
     disks = tuple(_layers(about, name, wanted.images_dir)) if choice.external else ()
     notes = [*_kind_notes(about, choice), *_room_notes(conn, domain, about, choice, disks)]
     return _Plan(
@@ -280,7 +289,9 @@ def plan_delete(
     """(what it would delete, the snapshot_needs.Stake). Changes nothing."""
     domain, tree, order = _doomed(conn, guest, names, everything, children)
     found = {name: describe(tree[name]) for name in order}
-    return found, _merged(conn, domain, _by_name(domain), order)
+    stake = _merged(conn, domain, _by_name(domain), order)
+    needs.refuse(conn, domain, stake, stake.shared)
+    return found, stake
 
 
 def _doomed(
@@ -343,9 +354,12 @@ def revert(
     domain, tree, plan = _wanted(conn, guest, name, cleanup)
     there, target = _by_name(domain), tree[plan.name]
     needs.refuse(conn, domain, _put_back(conn, domain, there, tree, plan), unused)
+    _refuse_needed(conn, domain, target)
     notes = _revert_notes(conn, domain, tree, target)
     before = metadata.of_domain(domain)
     left = list(plan.deleted)
+    if not (target.external and _begins_anew(conn)):
+        returning.empty_drives(conn, domain, there[plan.name])
     if target.external:
         left = _revert_layers(conn, domain, (target, there), tree, left, unused)
     else:
@@ -370,6 +384,8 @@ def plan_revert(
     late = guest_clock.foreseen(domain) if target.memory != "no" else None
     notes = (*_revert_notes(conn, domain, tree, target), *([late] if late else []))
     stake = _put_back(conn, domain, _by_name(domain), tree, plan)
+    needs.refuse(conn, domain, stake, stake.shared)
+    _refuse_needed(conn, domain, target)
     return Reverted(plan.name, plan.deleted, notes), stake
 
 
@@ -388,6 +404,12 @@ def _put_back(
     return needs.of(conn, domain, changed, "virt.revert")
 
 
+def _refuse_needed(conn: libvirt.virConnect, domain: libvirt.virDomain, target: Snapshot) -> None:
+    """Raises Refused when something else of this host needs a disk in which an internal snapshot
+    is put back, such as an image that is based on it."""
+    needs.refuse(conn, domain, needs.Stake("virt.revert", set(target.inside)))
+
+
 def _wanted(
     conn: libvirt.virConnect, guest: str, name: str | None, cleanup: bool
 ) -> tuple[libvirt.virDomain, Tree, rules.RevertPlan]:
@@ -398,7 +420,27 @@ def _wanted(
     plan = rules.revert(guest, tree, str(name) if name else None, cleanup)
     changed = [tree[one] for one in (plan.name, *plan.deleted)]
     read.refuse_without_disks(conn, domain, changed, "revert", next_start=True)
+    _refuse_failing(conn, domain, tree, plan.name)
     return domain, tree, plan
+
+
+def _refuse_failing(
+    conn: libvirt.virConnect, domain: libvirt.virDomain, tree: Tree, name: str
+) -> None:
+    """Raises Refused, Unsupported where libvirt, or we for it, would fail when the guest is off or
+    a disk is changed already."""
+    inside.refuse(conn, domain, tree[name])
+    there = _by_name(domain)
+    if tree[name].external and _begins_anew(conn):
+        for one in (name, *tree.descendants(name)):
+            layers.layers(there[one])
+    else:
+        returning.refuse_without_networks(conn, domain, there[name], tree[name])
+
+
+def _begins_anew(conn: libvirt.virConnect) -> bool:
+    """Whether libvirt cannot go back to an external snapshot itself."""
+    return bool(conn.getType() == read.DRIVER and conn.getLibVersion() < _GOES_BACK)
 
 
 def _revert_notes(
@@ -406,8 +448,10 @@ def _revert_notes(
 ) -> list[str]:
     """What is not as it was on the day of the snapshot, or goes with what came later."""
     notes = snapshot_state.not_restored(domain, target)
-    if target.external and conn.getLibVersion() < _GOES_BACK:
+    if target.external and _begins_anew(conn):
         return notes  # its layers begin anew, and the definition stays
+    for drive, path in returning.lost_media(conn, _by_name(domain)[target.name]).items():
+        notes.append(f"{drive} is empty then: its medium {path} is not there any more")
     known = {disk.target for disk in target.disks}
     layered = set[str]().union(*(one.layers for one in tree))
     root = files.trees(domain)[-1]

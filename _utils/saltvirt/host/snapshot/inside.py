@@ -1,0 +1,68 @@
+"""What an internal snapshot has inside the guest's disks, before a revert touches one of them:
+libvirt puts the disks back one after the other, and QEMU looks for a snapshot's name among the IDs
+first."""
+
+from __future__ import annotations
+
+from saltvirt import errors
+from saltvirt.host import connection
+from saltvirt.host.connection import libvirt
+from saltvirt.host.snapshot import read
+from saltvirt.host.storage import chains, files, usage
+from saltvirt.images import internal
+from saltvirt.snapshot.tree import INTERNAL, Snapshot
+
+
+def refuse(conn: libvirt.virConnect, domain: libvirt.virDomain, target: Snapshot) -> None:
+    """Raises Refused where the revert would change a disk that the guest no longer has, or where
+    not every disk can be put back to that snapshot."""
+    if not connection.is_local(conn) or conn.getType() != read.DRIVER:
+        return
+    disks = {disk.base: disk for disk in target.disks if disk.kind == INTERNAL and disk.base}
+    files_of = {path: disk for path, disk in disks.items() if path.startswith("/")}
+    for path, disk in files_of.items():
+        _refuse_lost(conn, domain, target.name, disk.target, path)
+    for path in files_of:
+        _refuse_other(domain.name(), target.name, path)
+
+
+def _refuse_lost(
+    conn: libvirt.virConnect, domain: libvirt.virDomain, snapshot: str, target: str, base: str
+) -> None:
+    guest = domain.name()
+    if _has(conn, domain, base):
+        return
+    why = f"which {guest} has no longer: attach it again"
+    if not usage.is_there(conn, base):
+        why = "which is not there any more: bring it back"
+    raise errors.Refused(
+        f"cannot revert {guest}: snapshot {snapshot} would put back disk {target}, {base}, "
+        f"{why}, or give the snapshot up with 'virsh snapshot-delete {guest} {snapshot} "
+        "--metadata', which leaves all files as they are"
+    )
+
+
+def _has(conn: libvirt.virConnect, domain: libvirt.virDomain, base: str) -> bool:
+    """Whether a disk of the guest is this file, or based on it, and the file is there."""
+    if not usage.is_there(conn, base):
+        return False
+    real = files.real(base)
+    disks = [disk for root in files.trees(domain) for disk in root.iterfind("devices/disk")]
+    named = {one for disk in disks for one in files.named(conn, disk)}
+    return any(real in map(files.real, chains.read(path, format).paths) for path, format in named)
+
+
+def _refuse_other(guest: str, snapshot: str, path: str) -> None:
+    """Raises Refused where a file has no snapshot of this name, or QEMU would take another one."""
+    there = internal.snapshots(path)
+    if snapshot not in there.values():
+        raise errors.Refused(
+            f"cannot revert {guest}: {path} has no snapshot {snapshot} inside, though libvirt "
+            f"lists it: 'virsh snapshot-delete {guest} {snapshot} --metadata' gives it up"
+        )
+    other = there.get(snapshot, snapshot)
+    if other != snapshot:
+        raise errors.Refused(
+            f"cannot revert {guest}: QEMU would take {other} for snapshot {snapshot}, as {other} "
+            f"has the ID {snapshot} in {path}: delete snapshot {other} first"
+        )

@@ -1,0 +1,79 @@
+"""What the definition in a snapshot brings back to the guest, and may no longer be on the host: the
+media of its drives, and its networks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from xml.etree import ElementTree
+
+from saltvirt import errors
+from saltvirt.host.connection import libvirt
+from saltvirt.host.storage import files, usage
+from saltvirt.snapshot.tree import Snapshot
+
+_DRIVES = ("cdrom", "floppy")
+# libvirt starts the guest with the definition of such a snapshot
+_RUNS = ("running", "paused")
+
+
+def refuse_without_networks(
+    conn: libvirt.virConnect,
+    domain: libvirt.virDomain,
+    one: libvirt.virDomainSnapshot,
+    to: Snapshot,
+) -> None:
+    """Raises Refused if the guest would be started on a network that does not run: libvirt pulls
+    its power first, and then does not start it."""
+    if to.state not in _RUNS:
+        return
+    for nic in ElementTree.fromstring(one.getXMLDesc(0)).iterfind("domain/devices/interface"):
+        source = nic.find("source[@network]")
+        network = source.get("network", "") if source is not None else None
+        if network and not _runs(conn, network):
+            raise errors.Refused(
+                f"cannot revert {domain.name()}: it was on the network {network} at {to.name}, "
+                "which does not run: start that network first"
+            )
+
+
+def _runs(conn: libvirt.virConnect, network: str) -> bool:
+    with contextlib.suppress(libvirt.libvirtError):
+        return bool(conn.networkLookupByName(network).isActive())
+    return False
+
+
+def lost_media(conn: libvirt.virConnect, one: libvirt.virDomainSnapshot) -> dict[str, str]:
+    """Target of each drive to the medium in it at the snapshot, if that is not there any more."""
+    root = ElementTree.fromstring(one.getXMLDesc(0))
+    return {target: path for _, target, path in _lost(conn, root)}
+
+
+def empty_drives(
+    conn: libvirt.virConnect, domain: libvirt.virDomain, one: libvirt.virDomainSnapshot
+) -> None:
+    """Takes the media that are not there any more out of the definition in a snapshot: with them
+    the guest could not be started."""
+    root = ElementTree.fromstring(one.getXMLDesc(libvirt.VIR_DOMAIN_SNAPSHOT_XML_SECURE))
+    lost = list(_lost(conn, root))
+    for disk, _, _ in lost:
+        for source in disk.findall("source"):
+            disk.remove(source)
+    if lost:
+        flags = libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_REDEFINE
+        if one.isCurrent():
+            flags |= libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_CURRENT
+        domain.snapshotCreateXML(ElementTree.tostring(root, encoding="unicode"), flags)
+
+
+def _lost(
+    conn: libvirt.virConnect, root: ElementTree.Element
+) -> Iterator[tuple[ElementTree.Element, str, str]]:
+    """(disk, target, path) of each drive whose medium is not there."""
+    for definition in ("domain", "inactiveDomain"):
+        for disk in root.iterfind(f"{definition}/devices/disk"):
+            source, target = disk.find("source"), disk.find("target")
+            if disk.get("device") in _DRIVES and source is not None and target is not None:
+                path = source.get("file")
+                if path and not usage.is_there(conn, files.real(path)):
+                    yield disk, target.get("dev", ""), path

@@ -1,0 +1,164 @@
+"""Going back to a snapshot of which the guest, the host or QEMU has not all any more: it is refused
+before anything changes. On a libvirtd of our own with QEMU."""
+
+import os
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+
+from salt.exceptions import CommandExecutionError
+
+from tests.functional.daemon import libvirtd  # noqa: F401
+from tests.functional.test_snapshot_kinds import holds, host, run, write  # noqa: F401
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="a libvirtd of our own needs root"),
+    pytest.mark.skipif(not os.path.exists("/usr/bin/qemu-io"), reason="no qemu-io"),
+]
+CONFIG, LIVE = libvirt.VIR_DOMAIN_AFFECT_CONFIG, libvirt.VIR_DOMAIN_AFFECT_LIVE
+NIC = "<interface type='network'><source network='lab'/></interface>"
+LAB = """<network><name>lab</name><bridge name='svlab'/><dns enable='no'/>
+<ip address='192.168.130.1' prefix='24'/></network>"""
+
+
+def plain(dom, name, more=""):
+    """A snapshot as libvirt itself takes it."""
+    text = f"<domainsnapshot><name>{name}</name>{more}</domainsnapshot>"
+    return dom.snapshotCreateXML(text, 0)
+
+
+def refused(host, match, *arguments, **more):  # noqa: F811
+    for test in (True, False):
+        with pytest.raises(CommandExecutionError, match=match):
+            host.call("revert_snapshot", "g", *arguments, **more, test=test)
+
+
+def test_a_name_that_is_another_ones_id_is_not_taken_for_it(host):  # noqa: F811
+    path = host.disk("g.qcow2")
+    dom = host.define(host.device(path))
+    for pattern, name in enumerate(("2", "foo"), 1):
+        write(path, pattern)
+        plain(dom, name)
+    write(path, 3)
+    refused(host, r"QEMU would take foo for snapshot 2.*delete snapshot foo first", "2")
+    assert holds(path, 3)
+    host.call("delete_snapshots", "g", "foo")
+    host.call("revert_snapshot", "g", "2")
+    assert holds(path, 1)
+
+
+@pytest.mark.parametrize("name", ["7", 'a"b', "a\\b"])
+def test_a_name_by_which_qemu_does_not_find_it_is_refused(host, name):  # noqa: F811
+    host.define(host.device(host.disk("g.qcow2")))
+    for test in (True, False):
+        with pytest.raises(CommandExecutionError, match=r"internal snapshot cannot be called"):
+            host.call("snapshot", "g", name, test=test)
+    assert host.names() == []
+    assert host.call("snapshot", "g", "20261128") == {"name": "20261128"}
+
+
+def test_a_disk_that_another_guest_has_now_stays_as_it_is(host):  # noqa: F811
+    data = host.disk("data.qcow2")
+    dom = host.define(host.device(host.disk("g.qcow2")) + host.device(data, "vdb"))
+    host.call("snapshot", "g", "a")
+    dom.detachDeviceFlags(host.device(data, "vdb"), CONFIG)
+    host.define(host.device(data), name="h")
+    write(data, 3)
+    refused(host, r"would put back disk vdb, \S*data.qcow2, which g has no longer", "a")
+    assert holds(data, 3) and str(data) not in dom.XMLDesc(0)
+
+
+@pytest.mark.parametrize("gone", ["file", "inside"])
+def test_no_disk_is_put_back_where_not_all_can_be(host, gone):  # noqa: F811
+    system, data = host.disk("g.qcow2"), host.disk("data.qcow2")
+    dom = host.define(host.device(system) + host.device(data, "vdb"))
+    host.call("snapshot", "g", "a")
+    write(system, 3)
+    if gone == "file":
+        dom.detachDeviceFlags(host.device(data, "vdb"), CONFIG)
+        data.unlink()
+    else:
+        run("qemu-img", "snapshot", "-d", "a", str(data))
+    refused(host, r"data.qcow2(, which is not there| has no snapshot a inside)", "a")
+    assert holds(system, 3)
+
+
+def test_a_disk_at_another_target_is_the_guests_own(host):  # noqa: F811
+    path = host.disk("g.qcow2")
+    dom = host.define(host.device(path))
+    write(path, 1)
+    host.call("snapshot", "g", "a")
+    write(path, 2)
+    again = dom.XMLDesc(0).replace("dev='vda'", "dev='vdc'")
+    host.conn.defineXML(again)
+    host.call("revert_snapshot", "g", "a")
+    assert holds(path, 1)
+
+
+def test_an_image_that_is_based_on_the_disk_is_not_damaged(host):  # noqa: F811
+    path, above = host.disk("g.qcow2"), host.folder / "images" / "above.qcow2"
+    host.define(host.device(path))
+    host.call("snapshot", "g", "a")
+    write(path, 2)
+    run("qemu-img", "create", "-q", "-f", "qcow2", "-b", str(path), "-F", "qcow2", str(above))
+    dom = host.dom
+    host.define(host.device(above), name="h")
+    host.dom = dom
+    refused(host, r"g.qcow2 would be lost, and is needed by h", "a")
+    assert holds(path, 2)
+
+
+def test_a_medium_that_is_gone_leaves_the_drive_empty(host):  # noqa: F811
+    iso = host.disk("s.iso", "raw", "1M")
+    drive = (
+        f"<disk type='file' device='cdrom'><driver name='qemu' type='raw'/><source file='{iso}'/>"
+        "<target dev='sda' bus='sata'/><readonly/></disk>"
+    )
+    empty = drive.replace(f"<source file='{iso}'/>", "")
+    dom = host.define(host.device(host.disk("g.qcow2")) + drive)
+    host.call("snapshot", "g", "off")
+    host.call("start", "g")
+    host.call("snapshot", "g", "on")
+    dom.updateDeviceFlags(empty, CONFIG | LIVE)
+    iso.unlink()
+    for name in ("on", "off"):
+        for test in (True, False):
+            notes = host.call("revert_snapshot", "g", name, test=test)["notes"]
+            assert any("sda is empty then" in one and str(iso) in one for one in notes)
+    assert not dom.isActive()
+    assert host.call("start", "g") is True
+    assert host.call("revert_snapshot", "g", "on")["reverted"] == "on"
+    host.call("stop", "g")
+    assert host.call("start", "g") is True
+
+
+def test_a_guest_is_not_stopped_for_a_network_that_does_not_run(host, libvirtd):  # noqa: F811
+    run(*libvirtd.inside, "mkdir", "-p", "/var/lib/libvirt/dnsmasq")
+    network = host.conn.networkDefineXML(LAB)
+    try:
+        network.create()
+        dom = host.define(host.device(host.disk("g.qcow2")) + NIC)
+        dom.create()
+        host.call("snapshot", "g", "a")
+        network.destroy()
+        refused(host, r"on the network lab at a, which does not run", "a")
+        assert dom.isActive()
+        network.create()
+        host.call("revert_snapshot", "g", "a")
+    finally:
+        if network.isActive():
+            network.destroy()
+        network.undefine()
+
+
+def test_a_guest_is_not_stopped_for_what_libvirt_cannot_do(host):  # noqa: F811
+    if host.conn.getLibVersion() >= 9_009_000:
+        pytest.skip("this libvirt goes back to them")
+    dom = host.define(host.device(host.disk("g.qcow2")))
+    dom.create()
+    host.call("snapshot", "g", "a", disk_only=True)
+    plain(dom, "b", f"<memory snapshot='external' file='{host.folder}/memory'/>")
+    refused(host, r"cannot revert to snapshot b", "a", cleanup=True)
+    assert dom.isActive() and host.names() == ["a", "b"]
