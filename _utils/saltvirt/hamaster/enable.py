@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 from saltvirt import errors, names, units
 from saltvirt.creation import Phase
 from saltvirt.fleet.client import Fleet
+from saltvirt.fleet.keys import KeyStore
 from saltvirt.ha.view import IGNORED, LIVE, RESTART, STARTED, STOPPED, GuestWanted
 from saltvirt.hamaster import suits
 from saltvirt.hamaster.config import WARN
@@ -307,10 +308,20 @@ class Disable:
             if name not in wishes.guests:
                 return Result(name, self._nothing())
             text = self._done("is")
+            self._rebind_key()
             self.person.wish(name, text, lambda known: known.without(name))
             left = self._autostart() if name in wishes.autostarted else ""
         words = f"{text}; it does not start with its host: {left}" if left else text
         return Result(name, words, self._changes(wishes), complete=not left)
+
+    def _rebind_key(self) -> None:
+        """Binds the guest's key to the host on which high availability has it now, by the registry
+        that a majority of the hosts keeps: a purge or a rename there is not one of another
+        guest."""
+        record, keys = self.person.engine.registry.guests.get(self.name), KeyStore(self.fleet.opts)
+        bound = keys.host_of(self.name)
+        if record and record.host and bound:
+            keys.moved(self.name, bound, record.host)
 
     def _autostart(self) -> str:
         """Why it does not start with its host as it did, or nothing. Its host's agent takes that

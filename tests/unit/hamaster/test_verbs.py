@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
+from saltvirt.fleet.keys import KeyStore
 from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord, Registry
 from saltvirt.ha.view import GuestRule, GuestWanted, MasterKept, Tied, Wish
 from saltvirt.haagent import settings as agent_settings
@@ -148,6 +149,21 @@ def test_its_start_is_given_back_when_its_hosts_agent_has_let_it_go(cloud, monke
     found = Disable(cloud, "db1").run()
     assert not found.complete and cloud.auto == {("hv001", "db1"): "off"}
     assert "hv001: db1 is kept; later: salt hv001 virt.set_autostart db1" in found.comment
+
+
+@pytest.mark.usefixtures("engine")
+def test_its_key_is_bound_to_the_host_on_which_it_was_started(cloud):
+    """After a failover virt.purge left it: it was accepted for a guest of the host that died."""
+    keys = KeyStore(cloud.opts)
+    accepted = Path(cloud.opts["pki_dir"], "minions", "web1")
+    accepted.parent.mkdir(parents=True)
+    accepted.write_text("KEY")
+    for host, bound in (("hv000", "hv000"), ("hv002", "hv002"), ("", "hv001")):
+        keys._record("web1", "hv001", "KEY")
+        enable(cloud, "web1").run()
+        write_engine(cloud, Registry(guests={"web1": GuestRecord(state="placed", host=host)}))
+        Disable(cloud, "web1").run()
+        assert keys.host_of("web1") == bound
 
 
 def test_what_cannot_be_written_leaves_its_start_as_it_was(cloud, monkeypatch):
