@@ -198,6 +198,7 @@ def test_a_new_name_takes_key_and_pillar_along(named, store, pairs, report, monk
     assert Pillars(named.opts).of("db1", lambda name: pairs[1]) == {}
     assert away.of(named.opts, "hv2") == {"x": "x"}
     assert hints.of(named.opts, "db1") is None
+    assert hints.guests_left(named.opts, "hv1")[0] == ["web1"], "should its host be silent next"
     assert lock.at_work(named.opts, "db1") is None
     assert report.failures == []
 

@@ -94,6 +94,14 @@ def test_what_all_others_do_not_use_goes(tmp_path):
     assert [one[0] for one in cloud.asked] == ["hv1", "hv2", "hv3"]
 
 
+def test_the_host_is_known_to_have_the_guest_no_more(tmp_path):
+    """It may be powered off and revoked next."""
+    cloud = Cloud(tmp_path, SHARED, hv2=NOBODY)
+    Purge(cloud, "web1").run()
+    assert hints.guests_left(cloud.opts, "hv1")[0] == []
+    assert hints.last_seen(cloud.opts, "web1", ["hv1"]) is None
+
+
 def test_a_disk_that_somebody_began_to_use_since_the_plan_is_not_said_to_be_deleted(tmp_path):
     cloud = Cloud(tmp_path, SHARED, hv2=NOBODY)
     cloud.left = {"/nfs/b": "used by db1"}

@@ -18,7 +18,16 @@ class Cloud:
 
     def __init__(self, tmp_path, **running):
         self.opts = {"cachedir": str(tmp_path), "pki_dir": str(tmp_path)}
-        self.running = running
+        self.running, self.has = running, {}
+
+    def hosts(self):
+        return ["hv1", "hv2"]
+
+    def ask(self, hosts, fun):
+        """has: host to its guests and their states; one that is not in it is down."""
+        assert fun == "virt.vm_state"
+        for host in hosts:
+            yield Answer(host, self.has[host]) if host in self.has else down(host)
 
     def gather(self, hosts, fun):
         assert fun == "virt.running_names"
@@ -80,6 +89,29 @@ def test_a_definition_that_is_off_elsewhere_is_no_sign_that_the_guest_has_moved(
     with pytest.raises(errors.OperationFailed, match=r"^hv9 does not answer, and had web1 when "):
         revocation.refuse_running(cloud, "hv9")
     heard(cloud, 100, "hv9", "web1", state="shutdown")
+    revocation.refuse_running(cloud, "hv9")
+
+
+def test_a_guest_that_was_moved_away_is_looked_for_on_the_other_hosts(cloud):
+    """The host was evacuated and powered off, and nobody has asked for its guests since."""
+    heard(cloud, 100, "hv9", "web1")
+    heard(cloud, 100, "hv1")
+    cloud.has = {"hv1": {"web1": "running"}, "hv2": {}}
+    revocation.refuse_running(cloud, "hv9")
+    heard(cloud, 100, "hv9", "web1")
+    cloud.has = {"hv1": {"web1": "shutdown"}}
+    with pytest.raises(errors.OperationFailed, match=r"had web1 when it was last heard"):
+        revocation.refuse_running(cloud, "hv9")
+
+
+def test_on_a_master_without_hypervisors_what_was_heard_decides(cloud, monkeypatch):
+    monkeypatch.setattr(Cloud, "hosts", lambda _self: ["hv9"])
+    revocation.refuse_running(cloud, "hv9")
+
+    def none(_self):
+        raise errors.NotFound("no hypervisor")
+
+    monkeypatch.setattr(Cloud, "hosts", none)
     revocation.refuse_running(cloud, "hv9")
 
 

@@ -193,6 +193,7 @@ class Rename(_NewName):
                 if name in left or new not in left:
                     raise errors.OperationFailed(f"{host}: libvirt has no {new} in place of {name}")
                 undo.success()
+            hints.heard(fleet.opts, host, left)
             for gone in (name, new):
                 away.forget(fleet.opts, gone)
                 hints.forget(fleet.opts, gone)

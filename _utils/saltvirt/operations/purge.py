@@ -144,8 +144,10 @@ class Purge:
             self._refuse_others(host)
             options = {} if self.force else {"force": False}
             removed = on_host(fleet, host, name, **options)
-            if name in (fleet.one(host, "virt.vm_state") or {}):
+            there = fleet.one(host, "virt.vm_state") or {}
+            if name in there:
                 raise errors.OperationFailed(f"{host}: libvirt still has {name}")
+            hints.heard(fleet.opts, host, there)
             begun.forget(fleet.opts, name)
             away.forget(fleet.opts, name)
             hints.forget(fleet.opts, name)

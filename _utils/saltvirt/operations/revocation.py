@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from saltvirt import errors
 from saltvirt.fleet import target
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import hints, proof
+from saltvirt.operations import find, hints, proof
 
 _SHOWN = 5
 
@@ -27,6 +29,7 @@ def refuse_running(fleet: Fleet, host: str) -> None:
                     "broken into, and other hosts may then start what it runs"
                 )
             return
+    _hear_others(fleet, host)
     left, when = hints.guests_left(fleet.opts, host)
     if left:
         raise errors.OperationFailed(
@@ -34,6 +37,15 @@ def refuse_running(fleet: Fleet, host: str) -> None:
             "it still runs them, other hosts may start them a second time; power it off, then "
             "call this with force=True"
         )
+
+
+def _hear_others(fleet: Fleet, host: str) -> None:
+    """Asks the other hosts what they have now: a guest that moved away is known there from here
+    on."""
+    with contextlib.suppress(errors.NotFound):  # there is no hypervisor
+        others = [one for one in fleet.hosts() if one != host]
+        if others:
+            find.locations(fleet, others)
 
 
 def _listed(guests: list[str]) -> str:
