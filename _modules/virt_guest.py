@@ -396,9 +396,9 @@ def rename(vm_, name, seed=None, test=False, **kwargs):
     """
     Give a stopped guest another name, with its disks' files and the identity of its minion.
 
-    Its UUID and addresses stay. The files that ``virt.init`` named after the guest get its new
-    name; others keep theirs. ``salt-run virt.rename`` does the same and also accepts the new
-    key and deletes the old one.
+    Its UUID, MAC addresses, machine-id and SSH host keys stay. The files that ``virt.init``
+    named after the guest get its new name; others keep theirs. ``salt-run virt.rename`` does the
+    same and also accepts the new key and deletes the old one.
 
     :param vm_: name of the domain; it must be shut off
     :param name: the new name: also its minion id and host name

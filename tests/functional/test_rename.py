@@ -16,6 +16,7 @@ from saltvirt.host.provision import rename as renaming
 from saltvirt.host.storage import files, usage
 from saltvirt.migration.facts import GuestReport
 from saltvirt.migration.journal import BEGUN, MOVED, MOVING, JournalEntry
+from saltvirt.seed import backends, minion
 from saltvirt.spec.disk import DiskSpec
 from tests.functional.test_init import (  # noqa: F401
     MIB,
@@ -68,6 +69,47 @@ def test_what_seeding_left_as_it_is_is_said(web1, monkeypatch):
     left = "/etc/netplan/50.yaml of web2 is left as it is"
     monkeypatch.setattr(renaming.Rename, "_seed", lambda self: self.tools.warn(left))
     assert web1.modules["virt.rename"]("web1", "web2")["warnings"] == [left]
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_the_disk_with_the_system_is_seeded_again(host, image, monkeypatch, recorded):  # noqa: F811
+    """And no other one that was made for the guest."""
+    seeded = []
+
+    def apply(self, name, path, *_):
+        seeded.append((name, os.path.basename(path)))
+        return "KEY"
+
+    monkeypatch.setattr(minion.Hypervisor, "apply", apply)
+    given = {"seed": True, "approve_key": False}
+    disks = [{"name": "data", "size": 4}, {"name": "root", "size": 16, "image": image}]
+    host.init("web1", disk=None, disks=disks, **given)
+    if not recorded:  # made before; by its boot order it is known
+        dom = host.conn.lookupByName("web1")
+        xml = dom.XMLDesc().replace(' seeded="yes"/>', "/>").replace("<boot dev='hd'/>", "")
+        order = "<target dev='vdb' bus='virtio'/><boot order='1'/>"
+        host.conn.defineXML(xml.replace("<target dev='vdb' bus='virtio'/>", order))
+    host.modules["virt.clone"]("web1", "web2", **given)
+    host.modules["virt.clone"]("web2", "web3", seed=False)
+    host.modules["virt.clone"]("web3", "web4", **given)
+    host.modules["virt.rename"]("web1", "web5", **given)
+    assert seeded == [(f"web{n}", f"web{n}_root.qcow2") for n in (1, 2, 4, 5)]
+
+
+def test_a_renamed_system_keeps_what_others_know_it_by(host, image, monkeypatch):  # noqa: F811
+    """Its address by DHCP may be that of its machine-id."""
+    known = {}
+
+    def apply(_path, _format, data, _backend):
+        known[data.id] = (data.reset_machine_id, data.reset_ssh_keys, data.hostname)
+
+    monkeypatch.setattr(backends, "apply", apply)
+    given = {"seed": True, "approve_key": False}
+    host.init("web1", image=image, disks=[{"name": "system", "size": 16}], **given)
+    host.modules["virt.clone"]("web1", "web2", **given)
+    host.modules["virt.rename"]("web1", "web3", **given)
+    made_anew = {name: (True, True, name) for name in ("web1", "web2")}
+    assert known == {**made_anew, "web3": (False, False, "web3")}
 
 
 def running(web1):

@@ -26,7 +26,6 @@ from saltvirt.host.provision.guest_builder import (
     become_another,
     interfaces_of_copy,
 )
-from saltvirt.host.provision.rename import seeded_disk
 from saltvirt.images import locks
 from saltvirt.images import tools as programs
 from saltvirt.spec.disk import DiskSpec
@@ -209,9 +208,9 @@ class Restore(GuestBuilder):
                 data = file.read(archive.MOST_ARCHIVE_BYTES + 1)
         return archive.unpacked(data, f"the state in {self.shown.ident}")
 
-    def seeded_work(self) -> disks.Work | None:
+    def system_work(self) -> disks.Work | None:
         """The disk with the system that was seeded."""
-        disk = seeded_disk(self.model) if self.guest.seed else None
+        disk = identity.seeded_disk(self.model)
         return next((work for work in self.works if disk and work.spec.name == disk.target), None)
 
     def interfaces(self) -> list[dict[str, Any]]:

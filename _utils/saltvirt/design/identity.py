@@ -188,6 +188,18 @@ def boot_disk(domain: Domain) -> Disk | None:
     return next(iter([*ordered, *disks]), None)
 
 
+def seeded_disk(domain: Domain) -> Disk | None:
+    """The disk with the system that was seeded, by the record; of a guest made before that was
+    recorded the one that it boots from, else the first, of the disks made for it. None without a
+    disk that was made for it."""
+    own = {one.target: bool(one.seeded) for one in domain.record.disks}
+    made = [d for d in domain.disks if d.target in own and d.device in (None, "disk") and d.source]
+    boots = boot_disk(domain)
+    first = [disk for disk in made if own[disk.target]]
+    first += [disk for disk in made if boots is not None and disk.target == boots.target]
+    return next(iter([*first, *made]), None)
+
+
 def nic_names(domain: Domain) -> dict[str, str]:
     """{MAC in lower case: name} of the interfaces whose name is recorded."""
     there = {(nic.mac or "").lower() for nic in domain.interfaces}

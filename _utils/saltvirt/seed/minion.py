@@ -31,7 +31,8 @@ class SeedRequest:
 
     config: minion options. grains, autosign_grains, startup_states: see SeedData. pub_key,
     priv_key: PEM or absolute paths of files; both or neither. install: allowed to install a
-    minion. prep_install: do that at the first boot.
+    minion. prep_install: do that at the first boot. same_system: it is the system that it was,
+    under another name: it keeps its machine-id and SSH host keys.
     """
 
     config: dict[str, Any] = field(default_factory=dict)
@@ -42,6 +43,7 @@ class SeedRequest:
     priv_key: str | None = field(default=None, repr=False)
     install: bool = True
     prep_install: bool = False
+    same_system: bool = False
 
 
 @overload
@@ -150,6 +152,7 @@ class Hypervisor:
         config = self.config(request)
         ours = config["master"] == self._opts.get("master")
         private, public = self._pair(request)
+        new = not request.same_system
         return SeedData(
             id=name,
             private_key=private,
@@ -162,8 +165,8 @@ class Hypervisor:
             startup_states=request.startup_states,
             autosign_grains=request.autosign_grains or {},
             hostname=name,
-            reset_machine_id=self._set(settings.boolean, "reset_machine_id", True),
-            reset_ssh_keys=self._set(settings.boolean, "reset_ssh_keys", True),
+            reset_machine_id=new and self._set(settings.boolean, "reset_machine_id", True),
+            reset_ssh_keys=new and self._set(settings.boolean, "reset_ssh_keys", True),
             install=self._install(request),
             bootstrap=self.bootstrap,
             bootstrap_args=self._set(settings.text, "bootstrap_args", ""),

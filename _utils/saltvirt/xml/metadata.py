@@ -16,7 +16,8 @@ def tag(name: str) -> str:
 
 
 class OwnDisk(Element):
-    """A disk that we made, and so may delete with the guest."""
+    """A disk that we made, and so may delete with the guest. seeded: whether the system that was
+    seeded is on it; absent from the disks of guests made before this was recorded."""
 
     TAG = tag("disk")
 
@@ -25,6 +26,7 @@ class OwnDisk(Element):
     pool = Prop("@pool")
     volume = Prop("@volume")
     size_bytes = Prop("@size", INT)
+    seeded = Prop("@seeded", YES_NO)
 
 
 class NamedDisk(Element):

@@ -239,6 +239,12 @@ class Clone(GuestBuilder):
     def interfaces(self) -> list[dict[str, Any]]:
         return interfaces_of_copy(self.dom, self.model)
 
+    def system_work(self) -> disks.Work | None:
+        """The copy of the disk that was seeded in the original; of one that we did not make the
+        first disk."""
+        disk = identity.seeded_disk(self.model)
+        return self.targets.get(disk.target or "") if disk else super().system_work()
+
     def finish(self, seeded: bool) -> None:
         """Without seeding, the copy has the minion that the original was seeded with."""
         super().finish(seeded or bool(self.model.record.seeded))

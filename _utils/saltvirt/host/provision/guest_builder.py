@@ -364,11 +364,13 @@ class GuestBuilder(abc.ABC):
                 disks.make(self.conn, work, self.undo, progress, self.dom.UUIDString())
                 self.undo.push(f"stop {self.guest.name}", self.stop)
 
-    def seeded_work(self) -> disks.Work | None:
-        """The disk that is seeded: the first one made from an image."""
-        if not self.guest.seed:
-            return None
+    def system_work(self) -> disks.Work | None:
+        """The disk with the guest's system: the first one made from an image."""
         return next((w for w in self.works if w.make and w.spec.image), None)
+
+    def seeded_work(self) -> disks.Work | None:
+        """The disk that is seeded."""
+        return self.system_work() if self.guest.seed else None
 
     def seed(self) -> str | None:
         """Prepares the system on the image's disk; its public key, or None without seeding."""
@@ -391,6 +393,10 @@ class GuestBuilder(abc.ABC):
         found = metadata.of_domain(self.dom).copy()
         found.creating = None
         found.seeded = seeded
+        system = self.system_work() if seeded else None
+        for own in found.disks:
+            if system is not None and _is_of(own, system):
+                own.seeded = True
         for name, mac in self.nic_names().items():
             identity.name_nic(found, name, mac)
         with translated(f"finish {self.guest.name}"):
@@ -476,6 +482,13 @@ def interfaces_of_copy(dom: libvirt.virDomain, original: Domain) -> list[dict[st
         {"mac": new.mac, "original_mac": old.mac}
         for new, old in zip(made, original.interfaces, strict=True)
     ]
+
+
+def _is_of(own: OwnDisk, work: disks.Work) -> bool:
+    """Whether a disk in a record is the one that was made."""
+    if own.pool or work.pool:
+        return (own.pool, own.volume) == (work.pool, work.volume)
+    return own.path == work.path
 
 
 def _shown(display: dict[str, str]) -> dict[str, str | None] | None:

@@ -39,20 +39,22 @@ class Minion:
     def tools(
         self, name: str, deploy: DeploySpec, admission_config: AdmissionConfig, verb: str = "init"
     ) -> guest_builder.Tools:
-        """The Tools for one guest. verb: what is done to it, for the steps that are told."""
+        """The Tools for one guest. verb: what is done to it, for the steps that are told: a
+        guest that gets another name keeps its machine-id and SSH host keys."""
         say, here = self._say(name, verb), minion.Hypervisor(self.functions, self.opts)
+        request = _wish(deploy, same_system=verb == "rename")
         turn = download_slot.taker(self.ask, lambda text: say("image", text))
         tools = guest_builder.Tools(
             admission_config=admission_config,
             download=sources.SaltFiles(self.functions, deploy.saltenv, self.read, turn),
             get_url=self.functions["cp.get_url"],
-            begin=lambda: here.begin(_wish(deploy)),
+            begin=lambda: here.begin(request),
             medium=self._medium(deploy, here),
             say=say,
         )
         if deploy.seeds_by_us:
-            tools.reissue = functools.partial(_reissue, here, _wish(deploy))
-        tools.seeder = self._seeder(deploy, here, tools.warn)
+            tools.reissue = functools.partial(_reissue, here, request)
+        tools.seeder = self._seeder(deploy, here, request, tools.warn)
         return tools
 
     def _say(self, name: str, verb: str) -> Callable[..., None]:
@@ -71,13 +73,16 @@ class Minion:
         return fire
 
     def _seeder(
-        self, deploy: DeploySpec, here: minion.Hypervisor, warn: Callable[[str], object]
+        self,
+        deploy: DeploySpec,
+        here: minion.Hypervisor,
+        request: minion.SeedRequest,
+        warn: Callable[[str], object],
     ) -> Callable[..., str] | None:
         """(name, path, format, interfaces) -> public key, which prepares a disk; None if nothing
         can."""
         if not deploy.seeds_by_us:
             return self._foreign_seeder(deploy)
-        request = _wish(deploy)
         return lambda name, path, format, nics: here.apply(name, path, format, request, nics, warn)
 
     def _foreign_seeder(self, deploy: DeploySpec) -> Callable[..., str] | None:
@@ -141,7 +146,7 @@ def _reissue(
     here.reissue(name, old, path, request, nics)
 
 
-def _wish(deploy: DeploySpec) -> minion.SeedRequest:
+def _wish(deploy: DeploySpec, same_system: bool = False) -> minion.SeedRequest:
     return minion.SeedRequest(
         config=deploy.config or {},
         install=bool(deploy.install),
@@ -150,4 +155,5 @@ def _wish(deploy: DeploySpec) -> minion.SeedRequest:
         grains=deploy.grains or {},
         autosign_grains=deploy.autosign_grains or {},
         startup_states=deploy.startup_states,
+        same_system=same_system,
     )

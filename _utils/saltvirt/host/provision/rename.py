@@ -33,7 +33,6 @@ from saltvirt.xml.domain import Domain
 
 if TYPE_CHECKING:
     from saltvirt.host.provision.guest_builder import GuestRequest, Tools
-    from saltvirt.xml.disk import Disk
     from saltvirt.xml.metadata import OwnDisk
 
 
@@ -193,7 +192,7 @@ class Rename:
 
     def _seed(self) -> str | None:
         """The new public key, when the minion in the guest shall know its new name."""
-        disk = seeded_disk(self.model) if self.guest.seed else None
+        disk = identity.seeded_disk(self.model) if self.guest.seed else None
         if disk is None:
             return None
         path = disk.source.file or files.volume_path(
@@ -222,13 +221,6 @@ def _link(move: FileMove) -> None:
         raise errors.OperationFailed(
             f"cannot give {move.old} the name {move.new}: {exc.strerror}"
         ) from exc
-
-
-def seeded_disk(model: Domain) -> Disk | None:
-    """The disk that ``virt.init`` seeded: the first of those it made; None without one."""
-    made = {own.target for own in model.record.disks}
-    found = (d for d in model.disks if d.target in made and d.device in (None, "disk"))
-    return next((disk for disk in found if disk.source), None)
 
 
 def _point(model: Domain, moves: list[FileMove]) -> None:
