@@ -286,8 +286,9 @@ def migrate_unfinished():
 
     ``virt.migrate`` of the same guest, or ``virt.migrate_recover``, ends them.
 
-    :return: dict: the guest's name to ``target`` (URI) and ``at_work`` (bool); and ``NAME@HOST`` to
-        the same with ``left``: what a host that did not answer may still hold for a guest
+    :return: dict: the guest's name to ``target`` (URI), ``at_work`` (bool) and ``uuid``;
+        and ``NAME@HOST`` to the same with ``left``: what a host that did not answer may still hold
+        for a guest
 
     CLI Example:
 
@@ -370,7 +371,7 @@ def migrate_census(**kwargs):
     return {**found, "leavings": found["target_leftovers"]}
 
 
-def migrate_recover(vm_, lost=None, **kwargs):
+def migrate_recover(vm_, lost=None, elsewhere=(), **kwargs):
     """
     End a migration that was killed half way: find the guest, clean the other host.
 
@@ -382,6 +383,10 @@ def migrate_recover(vm_, lost=None, **kwargs):
         will not when it comes back: off for good, or looked at. The guest then goes on here
         without it. Of no effect when that host answers. Nothing here tells whether it is true:
         if it is not, the guest runs twice
+    :param elsewhere: hosts, besides this one and the target, that have a guest of the same UUID:
+        the runner asks all. Where the target does not have it any more, the migration ends as
+        ``moved``, and what the guest left here stays; where this host has a definition of it that
+        does not run, a person decides
     :param connection: libvirt URI, overriding ``virt:connection:uri``
     :param username: to connect with on the target
     :param password: to connect with on the target
@@ -411,7 +416,8 @@ def migrate_recover(vm_, lost=None, **kwargs):
 
     job = dataclasses.replace(job, given_up=given_up)
     with connection.connect(job.local) as conn:
-        return api.recover(conn, job, str(lost) if lost else None).to_answer()
+        hosts = values.list_of(values.line)(elsewhere, "elsewhere")
+        return api.recover(conn, job, str(lost) if lost else None, hosts).to_answer()
 
 
 def migrate_clean(vm_, test=False, unused=(), **kwargs):

@@ -374,7 +374,7 @@ def test_of_a_guest_that_moved_the_source_is_cleaned(peer, dom, job, done, keep,
     assert done == [("released", ("/there",)), *removed]
     assert (found.outcome, found.live) == ("moved", True)
     assert (found.deleted, found.kept) == (((), {}) if keep else (("/here",), {"/k": "used"}))
-    assert there.autostart()
+    assert there.autostart() == (phase == MOVING), "of a confirmed move it was set before"
     assert peer.getHostname() in departed.why("web1")
 
 

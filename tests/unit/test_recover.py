@@ -28,7 +28,7 @@ class Cloud:
         self.guests, self.unfinished, self.known, self.left = guests, {}, {}, {}
         self.says = {"outcome": "undone", "left": {}, "deleted": []}
         self.asked, self.moves = [], None
-        self.processes, self.no_libvirt = {}, []
+        self.processes, self.no_libvirt, self.uuids = {}, [], {}
 
     def gather(self, hosts, fun, kwarg=None, **options):
         return {one.host: one for one in self.ask(hosts, fun, kwarg, **options)}
@@ -51,6 +51,7 @@ class Cloud:
                 yield Answer(host, {
                     "guests": has, "unfinished": self.unfinished.get(host, []),
                     "target_leftovers": self.left.get(host, []),
+                    "uuids": self.uuids.get(host, {}),
                 })  # fmt: skip
 
     def one(self, host, fun, kwarg=None, *, long=None, **_options):
@@ -289,3 +290,30 @@ def test_hosts_are_asked_by_the_names_that_their_version_has(tmp_path):
     assert seen.target_leftovers == {"web1": ["hv0", "hv1"]}
     gone, stay, _ = target_leftovers.everywhere(cloud, "web1")
     assert (gone, stay) == (["/a", "/c"], {"/b": "used by db1"})
+
+
+URI = "qemu+tls://hv2/system"
+
+
+@pytest.mark.parametrize(
+    ("uuid", "target", "told"),
+    [
+        ("u", URI, ["hv3"]),
+        ("u", "qemu+tls://10.9.0.2/system", ["hv2", "hv3"]),
+        ("u", "", ["hv2", "hv3"]),
+        (None, URI, None),
+        ("other", URI, None),
+    ],
+)
+def test_its_host_is_told_which_others_have_the_guest_under_any_name(
+    tmp_path, moved, uuid, target, told
+):
+    """Neither the host nor the target finds one that has gone on to a third host."""
+    cloud = Cloud(tmp_path, hv1={}, hv2={"web1": "running"}, hv3={"web2": "running"}, hv4=None)
+    cloud.uuids = {"hv1": {}, "hv2": {"web1": "u"}, "hv3": {"web2": "u"}}
+    cloud.unfinished = {"hv1": ["web1"]}
+    about = {"target": target, "at_work": False, **({"uuid": uuid} if uuid else {})}
+    cloud.known = {"hv1": {"web1": about}}
+    recover.recover(cloud, "web1", Report())
+    [(_, _, asked, _)] = cloud.asked
+    assert asked.get("elsewhere") == told

@@ -78,7 +78,8 @@ def of_migrate(data: object, host: str) -> Recovered:
 @dataclass(frozen=True)
 class UnfinishedMigration(Fact):
     """A migration that was broken off, or is at work, in what `virt.migrate_unfinished` answers:
-    the guest's name to it. target: libvirt's URI. left: it was ended without its target, which
+    the guest's name to it. target: libvirt's URI. uuid: the guest's, whatever its name is by now;
+    of one that is left there is none. left: it was ended without its target, which
     did not answer and may hold something of it. wrong: why what is written of it cannot be read,
     and what to do; the target is empty then."""
 
@@ -86,3 +87,4 @@ class UnfinishedMigration(Fact):
     at_work: bool = False
     left: bool = seldom(False)
     wrong: str | None = seldom(None)
+    uuid: str | None = seldom(None)

@@ -15,6 +15,7 @@ from saltvirt.fleet.answer import Answer
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import (
+    ending,
     find,
     hints,
     inventory,
@@ -387,7 +388,7 @@ class Migrate:
         seen = self._planned_hosts() or locations(self.fleet)
         if self.name in seen.unfinished:
             earlier = seen.unfinished[self.name]
-            ended = self._end_earlier(earlier)
+            ended = self._end_earlier(earlier, seen)
             seen = locations(self.fleet)
             source = seen.host_of(self.name)
             KeyStore(self.fleet.opts).moved(self.name, earlier, source)
@@ -483,14 +484,12 @@ class Migrate:
         more = {"migration": done.to_answer()} if done else {}
         return Result(self.name, comment, changes, more)
 
-    def _end_earlier(self, host: str) -> Recovered:
+    def _end_earlier(self, host: str, seen: MigrationLocations) -> Recovered:
         """A migration that was killed half way is ended first."""
         self.report.step(
             "recover", f"{self.name}: ending a migration that was broken off on {host}"
         )
-        asked = {"vm_": self.name}
-        ended = self.fleet.one(host, "virt.migrate_recover", asked, long=True)
-        return Recovered.from_answer(ended, host)
+        return ending.ended(self.fleet, host, self.name, seen.hosts)
 
     def _take_away(self) -> None:
         """What earlier attempts have left: it would be in the way."""

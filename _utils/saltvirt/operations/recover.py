@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from saltvirt import errors, names
-from saltvirt.answers.migration import Recovered, UnfinishedMigration
+from saltvirt.answers.migration import Recovered
 from saltvirt.fleet import answer
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import keepers, lock, migrate, target_leftovers
+from saltvirt.operations import ending, keepers, lock, migrate, target_leftovers
+from saltvirt.operations.ending import Unfinished
 from saltvirt.operations.report import Report
-
-# the guest's name, or NAME@HOST, to its migration
-Unfinished = dict[str, UnfinishedMigration]
 
 
 def recover(
@@ -34,7 +31,6 @@ def recover(
         host = seen.unfinished.get(name) or _left_by(fleet, name)
         if host is None and (lost or name not in seen.target_leftovers):
             raise errors.OperationFailed(_none_unfinished(name, seen))
-        asked = {"vm_": name}
         if lost:
             said = _refuse_living(fleet, name, lost, seen, host)
             report.step(
@@ -42,11 +38,9 @@ def recover(
                 f"{name}: its migration ends without {lost}, which the operator declared lost"
                 + said,
             )
-            asked["lost"] = str(lost)
         found = Recovered()
         if host:
-            ended = fleet.one(host, "virt.migrate_recover", asked, long=True)
-            found = Recovered.from_answer(ended, host)
+            found = ending.ended(fleet, host, name, seen.hosts, str(lost) if lost else None)
         gone, stay, left = target_leftovers.everywhere(fleet, name)
         known = {*gone, *stay}
         found = replace(
@@ -107,19 +101,17 @@ def _left_by(fleet: Fleet, name: str) -> str | None:
 def unfinished(fleet: Fleet) -> tuple[dict[str, Unfinished], dict[str, str]]:
     """(host to what its ``virt.migrate_unfinished`` says, host to why it did not answer)."""
     answers = fleet.ask(fleet.hosts(), "virt.migrate_unfinished")
-    found, unreachable = answer.facts(answers, _unfinished)
+    found, unreachable = answer.facts(answers, ending.unfinished)
     return {host: known for host, known in found.items() if known}, unreachable
-
-
-def _unfinished(data: Any, host: str) -> Unfinished:
-    return {name: UnfinishedMigration.from_answer(one, host) for name, one in data.items()}
 
 
 def recovered(name: str, host: str | None, found: Recovered) -> str:
     """What ``virt.migrate_recover`` of the host did, as a sentence."""
     left = [f"something may be left on {on}: {why}" for on, why in sorted(found.left_on.items())]
     undone = f"{name} is on {host}" if left else f"{name} is on {host}; the target was cleaned"
-    moved = f"{name} is on the target" + ("" if found.kept else f"; {host} was cleaned")
+    moved = f"{name} is on {found.target or 'the target'}" + (
+        "" if found.kept else f"; {host} was cleaned"
+    )
     outcomes = {migrate.MOVED: moved, "undone": undone}
     kept = [target_leftovers.words(found.kept)] if found.kept else []
     again = [target_leftovers.again(name)] if left else []

@@ -20,6 +20,7 @@ from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
 from saltvirt.operations import (
     begun,
+    ending,
     find,
     keepers,
     lock,
@@ -314,8 +315,7 @@ def _take_away(fleet: Fleet, source: str | None, name: str) -> None:
     with _alone(fleet, name):
         found = Recovered()
         if source:
-            said = fleet.one(source, "virt.migrate_recover", {"vm_": name}, long=True)
-            found = Recovered.from_answer(said, source)
+            found = ending.ended(fleet, source, name, migrate.locations(fleet).hosts)
             if found.outcome == migrate.MOVED:
                 recover.rebind_key(fleet, name, source)
         gone, stay, left = target_leftovers.everywhere(fleet, name)

@@ -7,7 +7,7 @@ is asked, and made, over the same encrypted connection on which the guest then t
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -165,7 +165,12 @@ def migratable(conn: libvirt.virConnect, job: MigrationJob, against: bool) -> Mi
     return Migratable(not why, tuple(why), bool(standing), disks, shown)
 
 
-def recover(conn: libvirt.virConnect, job: MigrationJob, lost: str | None = None) -> Recovered:
+def recover(
+    conn: libvirt.virConnect,
+    job: MigrationJob,
+    lost: str | None = None,
+    elsewhere: Collection[str] = (),
+) -> Recovered:
     """Ends a killed migration: see unreachable_target.ended; outcome "nothing" without one. Then
     hands over what earlier ones have left to hosts that did not answer."""
     with (
@@ -174,7 +179,7 @@ def recover(conn: libvirt.virConnect, job: MigrationJob, lost: str | None = None
     ):
         done = Recovered(name=job.name, outcome=recovery.NOTHING)
         if journal.read() is not None:
-            done = unreachable_target.ended(conn, journal, job, lost)
+            done = unreachable_target.ended(conn, journal, job, lost, elsewhere)
         elif lost:
             raise errors.InvalidInput(f"no migration of {job.name} from here is unfinished")
         gone, kept, still = unreachable_target.take_away(job)

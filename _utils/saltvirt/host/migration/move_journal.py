@@ -203,4 +203,7 @@ def told(read_it: Callable[[], JournalEntry | LeftThere | None]) -> UnfinishedMi
         entry = read_it()
     except errors.BadAnswer as exc:
         return UnfinishedMigration("", wrong=str(exc))
-    return UnfinishedMigration(entry.target) if entry else None
+    if entry is None:
+        return None
+    uuid = entry.report.uuid if isinstance(entry, JournalEntry) else None
+    return UnfinishedMigration(entry.target, uuid=uuid)

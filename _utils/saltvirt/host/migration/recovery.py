@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -129,9 +129,11 @@ ACTIONS: dict[str, Callable[[Any, Any], object]] = {
 }
 
 
-def recover(conn: libvirt.virConnect, journal: Journal, job: MigrationJob) -> Recovered:
+def recover(
+    conn: libvirt.virConnect, journal: Journal, job: MigrationJob, elsewhere: Collection[str] = ()
+) -> Recovered:
     """Ends what the journal tells of: the outcome is MOVED or UNDONE; NOTHING where
-    only a reservation was left to release.
+    only a reservation was left to release. elsewhere: see gone_on.
 
     Raises OperationFailed while libvirt itself is still at it, MigrationFailed when a
     person must decide, ConnectionFailed when the target cannot be asked.
@@ -144,10 +146,57 @@ def recover(conn: libvirt.virConnect, journal: Journal, job: MigrationJob) -> Re
             return _forgotten(journal, job, entry)
         not_at_work(conn, entry)
         with at(job, entry.target) as peer:
-            _refuse_gone(conn, peer, entry, journal.path)
-            result = _ended(conn, peer, entry)
+            result = _without_both(conn, peer, entry, elsewhere)
+            if result is None:
+                _refuse_gone(conn, peer, entry, journal.path)
+                result = _ended(conn, peer, entry)
     journal.close()
     return result
+
+
+def _without_both(
+    conn: libvirt.virConnect,
+    peer: libvirt.virConnect,
+    entry: JournalEntry,
+    elsewhere: Collection[str],
+) -> Recovered | None:
+    """As gone_on, and the target is cleaned. None where the target has the guest."""
+    gone = confirm.find(peer, entry.report.uuid) is None
+    result = gone_on(conn, entry, elsewhere) if gone else None
+    if result and entry.phase == journal.BEGUN:
+        cleaned(peer, entry.made)
+    elif result:  # what else it has of the guest may be kept on purpose
+        reservations.release(peer, entry.created)
+    return result
+
+
+def gone_on(
+    conn: libvirt.virConnect, entry: JournalEntry, elsewhere: Collection[str]
+) -> Recovered | None:
+    """The end of a migration whose guest is on another host by now, as the master has seen, and not
+    on the target. None where that does not matter: the guest lives here, or nothing was sent.
+
+    elsewhere: the hosts besides the two that have a guest of this UUID. Raises MigrationFailed
+    where it is defined here, too: it must not start here beside the other one.
+    """
+    report = entry.report
+    here = confirm.find(conn, report.uuid)
+    stays = here is not None and (entry.phase == journal.BEGUN or side(here).alive)
+    if not elsewhere or stays or entry.phase == journal.MOVED:
+        return None
+    name, places = report.name, ", ".join(sorted(elsewhere))
+    if here is not None:
+        raise errors.MigrationFailed(
+            f"{name} is on {places} by now, and defined on {report.host}, too: keep one, and "
+            f"virt.undefine {name} on the other host, which leaves its disks; then salt-run "
+            f"virt.migrate_recover {name}"
+        )
+    departed.note(name, places)
+    why = f"{name} is on {places} by now: look at it there before you delete this"
+    return Recovered(
+        name=name, outcome=MOVED, source=report.host, target=places, live=report.active,
+        kept={} if entry.keep_source else dict.fromkeys(entry.left, why),
+    )  # fmt: skip
 
 
 def _refuse_gone(
@@ -192,8 +241,10 @@ def _ended(conn: libvirt.virConnect, peer: libvirt.virConnect, entry: JournalEnt
     deleted: list[str] = []
     kept: dict[str, str] = {}
     lost: dict[str, str] = {}
+    returned = False
     if entry.phase == journal.MOVED:
         ended, why = MOVED, _gone_since(peer, report)
+        returned = bool(why) and confirm.find(conn, report.uuid) is not None
         if why:  # what stayed here may be the last there is of it
             keep_source, kept = True, dict.fromkeys(left, why)
     else:
@@ -205,9 +256,11 @@ def _ended(conn: libvirt.virConnect, peer: libvirt.virConnect, entry: JournalEnt
     else:
         reservations.release(peer, entry.created)
     if ended == MOVED:
-        confirm.autostart(conn, peer, report)
+        if entry.phase != journal.MOVED:  # since then others may have changed it, or moved it back
+            confirm.autostart(conn, peer, report)
         lost = confirm.checkpoints(peer, entry)
-        departed.note(report.name, peer.getHostname())
+        if not returned:
+            departed.note(report.name, peer.getHostname())
     if ended == MOVED and not keep_source:
         deleted, kept = confirm.remove_source(conn, report, left)
     return Recovered(

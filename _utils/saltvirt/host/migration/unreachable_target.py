@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import time
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,11 @@ FOLDER = "left"
 
 
 def ended(
-    conn: libvirt.virConnect, journal: Journal, job: MigrationJob, lost: str | None = None
+    conn: libvirt.virConnect,
+    journal: Journal,
+    job: MigrationJob,
+    lost: str | None = None,
+    elsewhere: Collection[str] = (),
 ) -> Recovered:
     """Like ``recovery.recover``; and when the target does not answer: ends it without
     the target where that is safe, or where a person vouches for it.
@@ -45,8 +50,15 @@ def ended(
             f"{journal.name} was on its way to {host}, not to {lost}: lost={host}, if it is lost"
         )
     try:
-        return recovery.recover(conn, journal, job)
+        return recovery.recover(conn, journal, job, elsewhere)
     except errors.ConnectionFailed as exc:
+        with translated():
+            found = None if entry.over else recovery.gone_on(conn, entry, elsewhere)
+        if found and entry.phase != BEGUN:  # its reservation there ends by itself
+            journal.close()
+            return found
+        if found:
+            return _without(conn, journal, entry, host, lost, found)
         if lost:
             job.given_up(host)
         elif not _is_safe(conn, entry):
@@ -72,13 +84,19 @@ def _way_out(name: str, host: str, exc: Exception) -> str:
 
 
 def _without(
-    conn: libvirt.virConnect, journal: Journal, entry: JournalEntry, host: str, lost: str | None
+    conn: libvirt.virConnect,
+    journal: Journal,
+    entry: JournalEntry,
+    host: str,
+    lost: str | None,
+    found: Recovered | None = None,
 ) -> Recovered:
-    found = recovery.NOTHING
+    """Ends it, and writes down what the host may still hold. found: the end, if it is known."""
     if entry.phase == MOVED and not entry.over:
         return _left_here(journal, entry, host)
-    if not entry.over:
-        found = _settled_here(conn, journal, entry, host)
+    if found is None:
+        ended = recovery.NOTHING if entry.over else _settled_here(conn, journal, entry, host)
+        found = Recovered(name=journal.name, outcome=ended)
     path = os.path.join(_folder(os.path.dirname(journal.path)), f"{journal.name}@{host}.json")
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     left = LeftThere(
@@ -87,7 +105,7 @@ def _without(
     )  # fmt: skip
     move_journal.put(path, left)
     journal.close()
-    return Recovered(name=journal.name, outcome=found, left={host: "it does not answer"})
+    return replace(found, left={host: "it does not answer"})
 
 
 def _left_here(journal: Journal, entry: JournalEntry, host: str) -> Recovered:
