@@ -213,6 +213,27 @@ def test_a_target_that_cannot_be_cleaned_is_said_with_what_to_do(move, monkeypat
     assert move.journal.read(), "virt.repair goes on"
 
 
+def full(_journal, _entry):
+    raise errors.OperationFailed("cannot write web1.json: No space left on device")
+
+
+def test_a_full_disk_here_undoes_no_move(move, dom, there, monkeypatch):
+    """The guest is on the target by then: no failure is said, and nothing is left to be ended."""
+
+    def do(_held):
+        came(there, dom)
+        dom.undefine()
+        monkeypatch.setattr(move_journal.Journal, "write", full)
+        return confirm.find(there, move.report.uuid)
+
+    monkeypatch.setattr(move, "_do", do)
+    done = move.run()
+    assert (done.outcome, done.target) == ("moved", "hv2")
+    said = "web1 has moved, and that is not written down: cannot write web1.json: No space left"
+    assert move.told[0]["text"].startswith(said)
+    assert move.journal.read() is None
+
+
 def test_who_ends_the_process_is_not_told_of_a_failure(move, dom):
     with pytest.raises(KeyboardInterrupt):
         move._failed(KeyboardInterrupt())
@@ -447,6 +468,31 @@ def test_a_guest_whose_move_fails_runs_on(dom, monkeypatch, name, asked, words):
     assert moving.asked == [7, *asked]
     assert steps == ([journal.PAUSING, journal.PAUSED] if name == "pause" else [])
     assert dom.state()[0] == libvirt.VIR_DOMAIN_RUNNING
+
+
+@pytest.mark.parametrize("exc", [SystemExit(15), ValueError("no event bus")])
+def test_libvirt_goes_on_with_no_move_that_nobody_watches(dom, monkeypatch, exc):
+    """A copy that libvirt starts just then would be ended on the target."""
+    monkeypatch.setattr(live, "LOOK_S", 0.01)
+    dom.create()
+    moving = Moving(dom, error("lost"), MEMORY)
+
+    def tell(*_):
+        raise exc
+
+    with pytest.raises(type(exc)):
+        live.perform(moving, live.Job("qemu+tls://hv2/system"), tell)
+    assert moving.asked == ["abort"]
+    assert "migrate web1" not in {one.name for one in threading.enumerate()}
+
+
+def test_what_the_binding_does_not_know_is_said_before_libvirt_is_asked(dom):
+    moving = Moving(dom, error("lost"), MEMORY)
+    flags, parameters = frozenset({"PIGEONS"}), {"PIGEONS": 2}
+    for asked in (live.Job("x", flags), live.Job("x", parameters=parameters)):
+        with pytest.raises(errors.Unsupported, match="PIGEONS"):
+            live.perform(moving, asked, lambda *_: None)
+    assert moving.asked == []
 
 
 def test_a_move_whose_figures_are_not_there_is_watched_all_the_same(dom, monkeypatch):

@@ -26,6 +26,8 @@ from saltvirt.migration.policy import (
 )
 
 LOOK_S = 0.5
+# libvirt needs a moment to end what it was told to end
+END_S = 30
 # what a binding that was built with an older libvirt does not name, but passes on
 _NEWER = {
     "MIGRATE_DISKS_DETECT_ZEROES": "migrate_disks_detect_zeroes",
@@ -54,14 +56,12 @@ class _Call(threading.Thread):
     def __init__(self, dom: libvirt.virDomain, job: Job):
         super().__init__(name=f"migrate {dom.name()}", daemon=True)
         self.dom = dom
-        self.job = job
+        self.asked = (job.uri, parameters(job.parameters), flags(job.flags))
         self.error: libvirt.libvirtError | None = None
 
     def run(self) -> None:
         try:
-            self.dom.migrateToURI3(
-                self.job.uri, parameters(self.job.parameters), flags(self.job.flags)
-            )
+            self.dom.migrateToURI3(*self.asked)
         except libvirt.libvirtError as exc:
             self.error = exc
 
@@ -103,8 +103,34 @@ def perform(
         with contextlib.suppress(libvirt.libvirtError):
             dom.migrateSetMaxDowntime(job.max_downtime)
     call = _Call(dom, job)
-    started = time.monotonic()
     call.start()
+    try:
+        progress, ended = _watched(dom, job, call, tell)
+    except BaseException:  # this process is to end: nobody decides while libvirt goes on
+        _abandon(dom, call)
+        raise
+    if call.error is not None:
+        if progress.paused:
+            _resume(dom)
+        raise _failure(call.error, ended, bool(progress.processed or progress.postcopy))
+    return progress
+
+
+def _abandon(dom: libvirt.virDomain, call: _Call) -> None:
+    """Ends libvirt's part, and waits for its end. In post-copy it goes on."""
+    with contextlib.suppress(libvirt.libvirtError):
+        dom.abortJob()
+    call.join(END_S)
+
+
+def _watched(
+    dom: libvirt.virDomain,
+    job: Job,
+    call: _Call,
+    tell: Callable[[Progress, float, str | None], None],
+) -> tuple[Progress, str | None]:
+    """(the last Progress, why we ended it or None)."""
+    started = time.monotonic()
     progress = Progress()
     ended: str | None = None
     while call.is_alive():
@@ -118,11 +144,7 @@ def perform(
         action = decide(progress, elapsed_s, job.policy)
         tell(progress, elapsed_s, action.reason or None)
         progress, ended = _act(dom, job, action, progress, ended)
-    if call.error is not None:
-        if progress.paused:
-            _resume(dom)
-        raise _failure(call.error, ended, bool(progress.processed or progress.postcopy))
-    return progress
+    return progress, ended
 
 
 def _resume(dom: libvirt.virDomain) -> None:

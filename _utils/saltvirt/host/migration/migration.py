@@ -80,7 +80,7 @@ class Migration:
                 there = self._do(held)
             except BaseException as exc:
                 return self._failed(exc)
-            self._write(phase=MOVED)
+            self._note_moved(phase=MOVED)
         # nothing of ours holds the disks any more: who does now is somebody else
         return self._clean(self._result(there))
 
@@ -132,6 +132,14 @@ class Migration:
     def _write(self, **changes: Any) -> None:
         self.entry = replace(self.entry, **changes)
         self.journal.write(self.entry)
+
+    def _note_moved(self, **changes: Any) -> None:
+        """The same of a guest that has moved, which a full disk here does not undo: by what was
+        written before, whoever ends it finds the guest."""
+        try:
+            self._write(**changes)
+        except errors.OperationFailed as exc:
+            self.job.say(f"{self.report.name} has moved, and that is not written down: {exc}")
 
     def _pausing(self, step: str) -> None:
         self._write(pause=step)
@@ -299,7 +307,9 @@ class Migration:
     def _over(self) -> None:
         """Releases the reservation: the guest is there and counts as what it is. Where the target
         cannot be reached any more, the journal keeps just that for virt.repair."""
-        self._write(over=True, created=(self.reservation,), making=None, folders=(), looks=None)
+        self._note_moved(
+            over=True, created=(self.reservation,), making=None, folders=(), looks=None
+        )
         try:
             with translated():
                 alive = self.peer.isAlive()
