@@ -511,7 +511,7 @@ def test_no_guest_is_started_that_damages_the_disk_of_another(host):
     disk = on_top_of(host.images / "below_system.qcow2", host.images / "top.qcow2")
     host.conn.defineXML(above(disk["source_file"]))
     for test in (True, False):
-        with pytest.raises(errors.Refused, match=r"below writes to .*, on which .*top.qcow2 of"):
+        with pytest.raises(errors.Refused, match=r"below writes to a disk on which .*top.qcow2"):
             host.modules["virt.start"]("below", test=test)
     assert host.modules["virt.start"]("above") is True
     host.modules["virt.stop"]("above")
@@ -592,8 +592,19 @@ def test_a_disk_is_shared_by_all_its_guests_or_by_none(host, tmp_path):
     host.init("one", disk=None, disks=[disk])
     with pytest.raises(errors.Refused, match="a disk of one, which does not share it"):
         host.init("two", disk=None, disks=[shared])
+    os.link(tmp_path / "quorum", tmp_path / "second")
+    with pytest.raises(errors.Refused, match="quorum is a disk of one, which does not share it"):
+        host.init("two", disk=None, disks=[{**shared, "source_file": str(tmp_path / "second")}])
     host.modules["virt.update"]("one", disks=[shared])
     host.init("two", disk=None, disks=[shared])
+
+
+def test_what_a_disk_is_based_on_is_shared_by_nobody(host, image):
+    host.init("above", image=image, enable_qcow=True)
+    shared = {"name": "a", "source_file": image, "format": "raw", "shareable": True}
+    for test in (True, False):
+        with pytest.raises(errors.Refused, match=r"of above is based on .*: no guest writes to it"):
+            host.init("two", disk=None, disks=[shared], test=test)
 
 
 FOREIGN = """

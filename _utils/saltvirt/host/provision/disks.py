@@ -299,6 +299,7 @@ def not_in_use(conn: libvirt.virConnect, works: Collection[Work], guest: str) ->
     there = [w for w in works if not w.make or (w.path and existing_disk.is_block(w.path))]
     there = [w for w in there if not w.spec.read_only]
     _not_of_others(conn, there, guest)
+    _not_a_base(conn, [w for w in there if w.spec.shareable], guest)
     there = [w for w in there if not w.spec.shareable]
     _not_far(conn, [w for w in there if not w.spec.removable], guest)
     _not_needed(conn, there, guest)
@@ -374,19 +375,33 @@ def _origin(work: Work) -> tuple[str, str | None] | None:
 
 
 def _not_of_others(conn: libvirt.virConnect, works: Iterable[Work], guest: str) -> None:
-    """Raises Refused for a disk to which another domain writes; only if both share it may both."""
-    local = {files.real(work.path): work for work in works if work.path}
+    """Raises Refused for a disk to which another domain writes, by whatever name; only if both
+    share it may both."""
+    local = {key: work for work in works if work.path for key in identity.of(work.path)}
     if not local:
         return
     for dom in conn.listAllDomains():
         for tree in files.trees(dom) if dom.name() != guest else ():
             for path in files.writable(conn, tree):
-                if path in local:
+                work = next((local[key] for key in identity.of(path) if key in local), None)
+                if work:
                     more = ", which does not share it: make it shareable there first"
                     raise errors.Refused(
                         f"{path} is a disk of {confidential.part(dom.name())}"
-                        f"{more if local[path].spec.shareable else ''}"
+                        f"{more if work.spec.shareable else ''}"
                     )
+
+
+def _not_a_base(conn: libvirt.virConnect, works: Iterable[Work], guest: str) -> None:
+    """Raises Refused for a disk on which the disk of another domain is based: that cannot be
+    shared."""
+    for work in works:
+        above = overlays.above(conn, identity.of(work.path), guest) if work.path else None
+        if above:
+            raise errors.Refused(
+                f"disk {work.spec.name}: {above.path} of {confidential.part(above.guest)} is based "
+                f"on {work.path}: no guest writes to it"
+            )
 
 
 def _not_needed(conn: libvirt.virConnect, works: Iterable[Work], guest: str) -> None:

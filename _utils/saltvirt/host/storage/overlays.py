@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
@@ -11,9 +12,17 @@ from saltvirt.host.connection import libvirt
 from saltvirt.host.storage import chains, files, identity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from saltvirt.host.storage.identity import Key
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """A disk that is based on another. guest: whose it is."""
+
+    guest: str
+    path: str
 
 
 def bases(path: str, format: str | None) -> set[Key]:
@@ -27,6 +36,17 @@ def written(conn: libvirt.virConnect, dom: libvirt.virDomain) -> dict[Key, str]:
     return {key: path for path in sorted(paths) for key in identity.of(path)}
 
 
+def above(conn: libvirt.virConnect, keys: Collection[Key], but: str) -> Overlay | None:
+    """A disk of another domain that is based on what has one of these keys. but: the name of the
+    domain whose disks do not count. What cannot be read is based on nothing."""
+    for dom in conn.listAllDomains():
+        with connection.unless_gone():
+            for path, base in _based(conn, dom) if dom.name() != but else ():
+                if not base.isdisjoint(keys):
+                    return Overlay(dom.name(), path)
+    return None
+
+
 def refuse_start(conn: libvirt.virConnect, dom: libvirt.virDomain) -> None:
     """Raises Refused for a guest that would write to what the disk of another guest is based on.
 
@@ -35,18 +55,15 @@ def refuse_start(conn: libvirt.virConnect, dom: libvirt.virDomain) -> None:
     if not connection.is_local(conn):
         return
     with connection.translated(f"start {dom.name()}"):
-        own, uuid = written(conn, dom), dom.UUIDString()
-        others = [one for one in conn.listAllDomains() if one.UUIDString() != uuid] if own else []
-        for other in others:
-            for path, keys in _based(conn, other):
-                base = next((own[key] for key in keys if key in own), None)
-                if base:
-                    name = confidential.part(other.name())
-                    raise errors.Refused(
-                        f"{dom.name()} writes to {base}, on which {path} of {name} is based: each "
-                        "write would damage that disk. Make that disk whole (qemu-img convert), "
-                        "or remove it from that guest"
-                    )
+        own = written(conn, dom)
+        found = above(conn, own.keys(), dom.name()) if own else None
+        if found:
+            name = confidential.part(found.guest)
+            raise errors.Refused(
+                f"{dom.name()} writes to a disk on which {found.path} of {name} is based: each "
+                "write would damage that one. Make that disk whole (qemu-img convert), or remove "
+                "it from that guest"
+            )
 
 
 def _based(conn: libvirt.virConnect, dom: libvirt.virDomain) -> Iterator[tuple[str, set[Key]]]:
