@@ -1,5 +1,6 @@
 """The SLS that masters run, shipped or printed in a manual, with what a hostile minion sends."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -182,6 +183,40 @@ def test_the_schedule_of_backups_says_what_is_in_pillar(render):
     wrong = render(BACKUPS, {}, {"virt_backups": {"purge": {}}})
     (said,) = wrong["virt_backups_schedule"]["test.fail_without_changes"]
     assert "unknown purge" in said["name"] and "virt_backups_master" not in wrong
+
+
+@pytest.mark.parametrize(
+    ("pillar", "reason"),
+    [
+        ({"due": {"seconds": "1h"}}, 'due: seconds: a number above 0, not "1h"'),
+        ({"verify": {"seconds": 0}}, "verify: seconds: a number above 0, not 0"),
+        ({"due": {"seconds": None}}, "due: seconds: a number above 0, not null"),
+        ({"due": {"seconds": -60}}, "not -60"),
+        ({"due": {"seconds": True}}, "not true"),
+        ({"due": {"guest": "web*"}}, "due: unknown guest; known: seconds, guests, hours, to,"),
+        ({"prune": {"minutes": 5}}, "prune: unknown minutes; known: seconds, name, to, test"),
+        ({"due": True}, "due: a mapping or false, not true"),
+        ({"due": "web*"}, 'due: a mapping or false, not "web*"'),
+        (["due"], 'a mapping, not ["due"]'),
+    ],
+)
+def test_a_schedule_that_would_not_run_is_refused(render, pillar, reason):
+    wrong = render(BACKUPS, {}, {"virt_backups": pillar})
+    (said,) = wrong["virt_backups_schedule"]["test.fail_without_changes"]
+    assert reason in said["name"] and "virt_backups_master" not in wrong
+
+
+def test_the_schedule_knows_what_each_verb_may_be_given(render):
+    runners = {}
+    for path in sorted((HERE / "_runners").glob("virt_backup*.py")):
+        for one in ast.walk(ast.parse(path.read_text())):
+            if isinstance(one, ast.FunctionDef):
+                runners[one.name] = [argument.arg for argument in one.args.args]
+    for name in ("due", "prune", "verify", "instant"):
+        wrong = render(BACKUPS, {}, {"virt_backups": {name: {"x": 1}}})
+        (said,) = wrong["virt_backups_schedule"]["test.fail_without_changes"]
+        known = f"known: seconds, {', '.join(runners[f'backup_{name}'])}"
+        assert said["name"].endswith(known)
 
 
 def test_the_schedule_that_the_manual_prints_backs_up_the_guests_that_it_names(render):

@@ -1,6 +1,18 @@
 {#- When backups are taken, removed by rule and read back: the schedule of the master, docs/backups.md.
     For the master's own minion; pillar virt_backups. #}
 {%- set given = salt["pillar.get"]("virt_backups", {}) or {} %}
+{%- set faults = [] %}
+{%- if given is not mapping %}
+{%-   do faults.append("a mapping, not " ~ (given | json)) %}
+{%-   set given = {} %}
+{%- endif %}
+{#- what each verb may be given: Salt says only in the master's log that a verb does not take a word #}
+{%- set words = {
+  "due": ["guests", "hours", "to", "at_once", "test", "said"],
+  "prune": ["name", "to", "test"],
+  "verify": ["name", "backup", "to", "days", "test", "most"],
+  "instant": ["name", "timeout", "test"],
+} %}
 {%- set defaults = {
   "due": {"seconds": 3600},
   "prune": {"seconds": 86400},
@@ -8,28 +20,40 @@
   "instant": {"seconds": 600},
 } %}
 {%- set unknown = given | reject("in", defaults) | list %}
+{%- if unknown %}
+{%-   do faults.append("unknown " ~ unknown | join(", ") ~ "; known: " ~ defaults | join(", ")) %}
+{%- endif %}
 {%- set schedule = {} %}
 {%- for name, values in defaults.items() %}
 {%-   set said = given.get(name, {}) %}
-{%-   if said is not sameas false %}
+{%-   if said and said is not mapping %}
+{%-     do faults.append(name ~ ": a mapping or false, not " ~ (said | json)) %}
+{%-   elif said is not sameas false %}
 {%-     set kwargs = dict(values, **(said or {})) %}
 {#-     without a pattern of names the guests that say themselves how they are to be backed up #}
 {%-     if name == "due" and "said" not in kwargs and "guests" not in kwargs %}
 {%-       do kwargs.update({"said": True}) %}
 {%-     endif %}
 {%-     set seconds = kwargs.pop("seconds") %}
+{#-     Salt would begin it at every look at its schedule, and look without a pause #}
+{%-     if seconds | string is not match("^[1-9][0-9]*\\Z") %}
+{%-       do faults.append(name ~ ": seconds: a number above 0, not " ~ (seconds | json)) %}
+{%-     endif %}
+{%-     set strange = kwargs | reject("in", words[name]) | list %}
+{%-     if strange %}
+{%-       do faults.append(name ~ ": unknown " ~ strange | join(", ") ~ "; known: seconds, " ~ words[name] | join(", ")) %}
+{%-     endif %}
 {#-     a run takes as long as its largest guest; the next one leaves what is at work #}
 {%-     do schedule.update({"virt_backup_" ~ name: {"function": "virt.backup_" ~ name,
           "seconds": seconds | int, "kwargs": kwargs,
           "maxrunning": 12 if name == "due" else 1}}) %}
 {%-   endif %}
 {%- endfor %}
-{%- if unknown %}
+{%- if faults %}
 
 virt_backups_schedule:
   test.fail_without_changes:
-    - name: {{ ("pillar virt_backups: unknown " ~ unknown | join(", ") ~ "; known: "
-        ~ defaults | join(", ")) | yaml_dquote }}
+    - name: {{ ("pillar virt_backups: " ~ faults | join("; ")) | yaml_dquote }}
 {%- else %}
 
 virt_backups_schedule:
