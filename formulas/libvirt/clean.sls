@@ -9,6 +9,14 @@ libvirt_clean_idle:
     {#- nothing else is tried, not even by other states of this run #}
     - failhard: true
 
+{#- of libvirt.ha: without libvirt it has nothing to look after. A later libvirt.ha enables it again #}
+libvirt_clean_agent:
+  service.dead:
+    - name: salt-virt-ha
+    - enable: false
+    - require:
+      - virt: libvirt_clean_idle
+
 libvirt_clean_networks:
   cmd.run:
     - name: {{ virsh }} net-list --name | xargs -r -n 1 {{ virsh }} net-destroy
@@ -22,6 +30,7 @@ libvirt_clean_services:
     - enable: false
     - require:
       - cmd: libvirt_clean_networks
+      - service: libvirt_clean_agent
 
 libvirt_clean_packages:
   pkg.removed:

@@ -14,6 +14,18 @@ libvirt_config_verifies:
     - require:
       - pkg: libvirt_packages
 
+{#- libvirt's files have numbers, texts and lists of texts; by any other value the daemon does not start #}
+{%- macro written(path, key, value) %}
+{%-   if value is boolean %}
+{{-     value | int }}
+{%-   elif value is integer or value is string or (value is iterable and value is not mapping
+        and value | reject("string") | list == []) %}
+{{-     value | json }}
+{%-   else %}
+{{-     raise("pillar libvirt: " ~ key ~ " of " ~ path ~ ": a number, a text or a list of texts, not " ~ (value | json)) }}
+{%-   endif %}
+{%- endmacro %}
+{%- set changed = ["libvirt_config_verifies"] %}
 {%- set remote = libvirt.config %}
 {%- if libvirt.tls.allowed %}
 {%-   set allowed = salt["virt.tls_allowed"]() if libvirt.tls.allowed is sameas true else libvirt.tls.allowed %}
@@ -21,16 +33,26 @@ libvirt_config_verifies:
 {%- endif %}
 {%- for path, settings in ((daemons.config, remote), ("/etc/libvirt/qemu.conf", libvirt.qemu)) %}
 {%-   for key, value in settings.items() %}
+{%-     do changed.append("libvirt_config_" ~ path ~ "_" ~ key) %}
 
 {{ ("libvirt_config_" ~ path ~ "_" ~ key) | yaml_dquote }}:
   file.replace:
     - name: {{ path }}
     - pattern: {{ ("^#?[ \\t]*" ~ (key | string | regex_escape) ~ "[ \\t]*=[ \\t]*(?:\\[[^\\]]*\\]|.*)$") | yaml_dquote }}
-    - repl: {{ (key ~ " = " ~ (value | json)) | replace("\\", "\\\\") | yaml_dquote }}
+    - repl: {{ (key ~ " = " ~ written(path, key, value)) | replace("\\", "\\\\") | yaml_dquote }}
     - append_if_not_found: true
     - count: 1
     - ignore_if_missing: {{ opts["test"] }}
     - require:
       - pkg: libvirt_packages
 {%-   endfor %}
+{%- endfor %}
+
+{#- here, and not with the sockets: nothing else restarts the daemon when only this part is applied #}
+libvirt_reads_config:
+  cmd.run:
+    - name: systemctl try-restart {{ ([daemons.remote ~ ".service"] + daemons.services) | unique | join(' ') }}
+    - onchanges:
+{%- for id in changed %}
+      - file: {{ id | yaml_dquote }}
 {%- endfor %}

@@ -7,6 +7,13 @@
 {%-   if hosts is none and mine %}
 {%-     set hosts = salt["mine.get"](mine.target, mine.function, mine.tgt_type).values() | flatten | unique | list %}
 {%-   endif %}
+{%-   if hosts == [] and mine %}
+
+libvirt_firewall:
+  test.fail_without_changes:
+    - name: {{ ("the mine has no " ~ mine.function ~ " of " ~ mine.target ~ ": the other hypervisors would be shut out. Run "
+        ~ "mine.update on them, or correct libvirt:firewall:mine, then apply this again") | yaml_dquote }}
+{%-   else %}
 
 libvirt_firewall:
   virt.firewall:
@@ -15,4 +22,5 @@ libvirt_firewall:
     - shut: {{ firewall.displays | yaml }}
     - kind: {{ firewall.kind | yaml }}
     - masters: {{ firewall.masters | yaml }}
+{%-   endif %}
 {%- endif %}

@@ -37,9 +37,3 @@ libvirt_sockets:
     - enable: true
     - require:
       - cmd: libvirt_makes_way_for_tls
-
-libvirt_reads_config:
-  cmd.run:
-    - name: systemctl try-restart {{ ([remote] + daemons.services) | unique | join(' ') }}
-    - onchanges:
-      - sls: libvirt.config

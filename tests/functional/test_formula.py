@@ -242,6 +242,80 @@ def test_hosts_of_the_firewall_are_pillars_or_the_masters(render):
     assert render("debian-12", "libvirt.firewall", {"firewall": {"manage": False}}) == []
 
 
+def test_a_mine_that_names_nobody_shuts_nobody_out(render, monkeypatch):
+    mine = {"target": "hv*", "tgt_type": "glob", "function": "network.ip_addrs"}
+    told = {"hv1": ["10.0.0.11"], "hv2": ["10.0.0.12"]}
+    get = LazyLoader.__getitem__
+    monkeypatch.setattr(
+        LazyLoader,
+        "__getitem__",
+        lambda of, key: (lambda *_args: told) if key == "mine.get" else get(of, key),
+    )
+    [made] = render("debian-12", "libvirt.firewall", {"firewall": {"mine": mine}})
+    assert made["hosts"] == ["10.0.0.11", "10.0.0.12"]
+    told = {}
+    [refused] = render("debian-12", "libvirt.firewall", {"firewall": {"mine": mine}})
+    assert refused["test.fail_without_changes"].startswith("the mine has no network.ip_addrs of")
+
+
+@pytest.mark.parametrize(
+    ("pillar", "reason"),
+    [
+        ("x", 'pillar libvirt: a mapping, not "x"'),
+        ({"network": {"manage": "false"}}, 'libvirt:network:manage: true or false, not "false"'),
+        ({"network": {"manage": "no"}}, 'libvirt:network:manage: true or false, not "no"'),
+        ({"firewall": {"manage": 0}}, "libvirt:firewall:manage: true or false, not 0"),
+        ({"python": {"manage": "False"}}, "libvirt:python:manage: true or false"),
+        ({"network": {"manag": False}}, "libvirt:network: unknown manag; known: bridge, manage,"),
+        ({"network": ["br0"]}, "libvirt:network: a mapping, not ["),
+        ({"packages": "qemu"}, 'libvirt:packages: a list, not "qemu"'),
+        ({"firewall": {"tls": 16514}}, "libvirt:firewall:tls: a list, not 16514"),
+        ({"tls": {"allowed": "CN=hv*"}}, "libvirt:tls:allowed: true or false or a list, not"),
+        ({"daemon": "modluar"}, "libvirt:daemon: one of monolithic, modular, not"),
+        ({"qemu": {"user": None}}, "user of /etc/libvirt/qemu.conf: a number, a text or a list"),
+        ({"config": {"max_clients": 1.5}}, "max_clients of /etc/libvirt/libvirtd.conf: a number"),
+    ],
+)
+def test_pillar_that_means_nothing_is_refused(render, caplog, pillar, reason):
+    with pytest.raises(AssertionError):
+        render("debian-12", "libvirt", pillar)
+    assert reason in caplog.text
+
+
+def test_a_key_of_pillar_without_a_value_is_the_default(render):
+    sections = ("network", "firewall", "tls", "python", "images", "metrics", "ha", "ovs", "keys")
+    empty = {**dict.fromkeys((*sections, "config", "qemu", "packages", "networks", "daemon"))}
+    inner = {"network": {"bridge": None, "bridges": None}, "images": {"path": None}}
+    for sls in ("libvirt", "libvirt.ha", "libvirt.metrics", "libvirt.clean"):
+        expected = render("debian-12", sls)
+        assert render("debian-12", sls, empty) == expected
+        assert render("debian-12", sls, inner) == expected
+
+
+def test_libvirts_files_have_numbers_for_true_and_false(render):
+    """By any other word the daemon does not start."""
+    pillar = {"qemu": {"a": True, "b": False, "c": 7, "d": "text", "e": ["x"]}}
+    written = [chunk.get("repl") for chunk in render("debian-12", "libvirt.config", pillar)]
+    assert written[2:-1] == ["a = 1", "b = 0", "c = 7", 'd = "text"', 'e = ["x"]']
+
+
+def test_the_daemon_reads_its_settings_also_when_they_are_applied_alone(render):
+    chunks = render("rocky-9", "libvirt.config", {"qemu": {"user": "qemu"}})
+    reads = chunks[-1]
+    assert reads["cmd.run"] == "systemctl try-restart virtproxyd.service virtqemud"
+    assert reads["onchanges"] == [
+        {"file": "libvirt_config_verifies"},
+        {"file": "libvirt_config_/etc/libvirt/qemu.conf_user"},
+    ]
+
+
+def test_clean_stops_the_agent_of_high_availability(render):
+    chunks = render("debian-12", "libvirt.clean")
+    stopped = {"service.dead": "salt-virt-ha", "enable": False}
+    [place] = [n for n, chunk in enumerate(chunks) if stopped.items() <= chunk.items()]
+    assert functions(chunks)[:place] == ["virt.no_guests"]
+
+
 def test_clean_takes_away_what_apply_installs_but_what_others_may_need(render):
     for distribution in ("debian-12", "debian-13", "rocky-9", "sles-15.6"):
         chunks = render(distribution, "libvirt.clean")
