@@ -209,7 +209,9 @@ def _guest(world, name, what, *words):
         for of_guest in (world.disks, world.leases, world.lease_answers):
             of_guest.pop(name, None)  # another of that name has another disk
     elif what in ("started", "stopped", "ignored"):
-        world.wanted[name] = replace(world.wanted[name], wanted=what)
+        _want(world, name, what)
+    elif what == "start":
+        _start(world, name, *words)
     elif what in (view.MIGRATE, view.RELOCATE):
         world.hosts[words[0]]
         number = 1 + max((one.number for one in world.wishes.values()), default=0)
@@ -224,8 +226,38 @@ def _guest(world, name, what, *words):
         raise BadScenario(f"guest {name} {what}: unknown")
 
 
+def _want(world, name, what):
+    """One that was ignored is looked for where it is; the verb refuses it elsewhere than the engine
+    left it."""
+    old, host = world.wanted[name], world.wanted[name].host
+    if old.wanted == view.IGNORED != what:
+        record = world.newest().guests.get(name)
+        places = {place.host for place in record.places} if record else set()
+        host = next(iter(_runs(world, name)), host)
+        if places and host not in places and _runs(world, name):
+            world.say("scenario", f"guest {name} is refused", f"it was left on {sorted(places)}")
+            return
+    world.wanted[name] = replace(old, wanted=what, host=host)
+
+
+def _start(world, name, host):
+    """A person starts one that is ignored, where it runs nowhere."""
+    there = world.hosts[host]
+    if world.wanted[name].wanted != view.IGNORED or _runs(world, name) or not there.is_on:
+        world.say("scenario", f"guest {name} is not started by hand")
+        return
+    epoch, _ = world.disks.get(name, (0, ""))
+    world.disks[name] = epoch, host
+    copy = there.copies.get(name, Copy(0, OFF))
+    there.copies[name] = replace(copy, state=RUNNING, writes=epoch, trouble="")
+
+
+def _runs(world, name):
+    return [one.name for one in world.hosts.values() if one.runs(name)]
+
+
 def _add(world, name, host, *words):
-    runs = [one.name for one in world.hosts.values() if one.runs(name)]
+    runs = _runs(world, name)
     if runs and words == ("running",):
         raise BadScenario(f"guest {name} add: it runs on {runs[0]}")
     world.wanted[name] = world.scenario.guests.get(name) or guest(name, {})

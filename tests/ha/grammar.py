@@ -35,7 +35,7 @@ FORMS = {
         "GUEST add HOST",
         "GUEST add HOST running",
         "GUEST delete|started|stopped|ignored|crash|resets|healed|fail_start|fail_migrate",
-        "GUEST migrate|relocate HOST",
+        "GUEST migrate|relocate|start HOST",
         "GUEST crash panic|io|watchdog|silent|full",
         "GUEST fail_start|fail_migrate COUNT",
     ],

@@ -70,6 +70,8 @@ def draw(seed, trap=0.5):
         data |= {"suspect_s": 3, "lead_lease_s": 30, "impatient": True}
         steps.append(_asks_early(more, list(hosts), masters))
     _differing(random.Random(f"{seed}, and terms"), steps, list(hosts), masters, only_masters, trap)
+    if not only_masters and (left := random.Random(f"{seed}, and left alone")).random() < 0.2:
+        steps.append(_left_alone(left, list(hosts)))
     back = random.Random(f"{seed}, and back")
     if back.random() < 0.3:
         name, ranks = back.choice(list(guests)), back.sample(list(hosts), min(count, 3))
@@ -102,6 +104,16 @@ def _setting(rng):
         "feed_lease_s 30", "feed_lease_s 5", "watchdog_s 30", "lead_lease_s 4", "lead_lease_s 20",
         "clock_drift 0.2", "suspect_s 4", "program 2",
     ))  # fmt: skip
+
+
+def _left_alone(rng, hosts):
+    """A guest is ignored; a person starts it, perhaps elsewhere, and gives it back."""
+    host = rng.choice(hosts)
+    before = rng.choice((["guest g1 stopped", "delay 12"], [f"reboot {host}", "delay 40"], []))
+    after = rng.choice(([], ["guest g1 crash", "delay 5"], [f"reboot {host}", "delay 40"]))
+    gone = rng.choice(([], [f"network {host} off"], [f"agent {host} kill"], [f"power {host} off"]))
+    return [*before, "guest g1 ignored", "delay 10", *after, f"guest g1 start {host}", "delay 5",
+            "guest g1 started", *gone, "delay 60"]  # fmt: skip
 
 
 def _differing_trap(rng, hosts, masters):
@@ -455,7 +467,7 @@ def _down(world):
     guests = {
         name: f"{one['state']} {one['why']}"
         for name, one in end["guests"].items()
-        if not one["running"] and one["state"] != "error"
+        if not one["running"] and one["state"] != "error" and one["wanted"] != "ignored"
     }
     hosts = {
         name: f"{one['state']} {one['why']}"

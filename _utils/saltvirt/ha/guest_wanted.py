@@ -39,14 +39,19 @@ class GuestAsked(GuestSeen):
         return beat.guests.get(self.name) if beat else None
 
     def _first_epoch(self) -> int:
+        """No epoch comes again: also of one that was kept before it was ignored."""
         there = self._first()
-        return there.epoch if there else 0
+        return max(self.record.epoch, there.epoch if there else 0)
 
     def is_ignored(self) -> bool:
         return self.wanted.wanted == IGNORED
 
     def is_noticed(self) -> bool:
         return not self.is_ignored()
+
+    def is_noticed_anew(self) -> bool:
+        """No place of it is left from before it was ignored: a person may have started it."""
+        return self.is_noticed() and not self.places
 
     def is_unwanted(self) -> bool:
         return self.wanted.wanted == WANTED_STOPPED
@@ -58,6 +63,13 @@ class GuestAsked(GuestSeen):
         return self.places != self.record.places
 
     # what is changed
+
+    def look_for(self, record: GuestRecord) -> GuestRecord:
+        """As one that is new, but for its epoch and the wishes that were followed."""
+        return GuestRecord(
+            record.state, record.why, unused(record), changed=record.changed, wish=record.wish,
+            agent_silent_s=record.agent_silent_s,
+        )  # fmt: skip
 
     def adopt(self, record: GuestRecord) -> GuestRecord:
         boot = self.registry.host(self.wanted.host).boot

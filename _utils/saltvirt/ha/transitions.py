@@ -129,6 +129,7 @@ GUESTS = (
     Row(NEW, "is_unseen", NEW, "its host is silent, and may run it", "assume"),
     Row(NEW, "has_lost_its_host", RECOVERING, "it is proven that it runs nowhere", "leave"),
     *(Row(state, "is_ignored", IGNORED, "a person wants it so") for state in _SEEN),
+    Row(IGNORED, "is_noticed_anew", NEW, "it is looked for where a person left it", "look_for"),
     Row(IGNORED, "is_noticed", RECOVERING, "it is no longer ignored"),
     *(
         Row(state, "is_unwanted", STOPPED, "it is to be stopped", "halt")

@@ -229,7 +229,8 @@ class Enable:
         if old is not None:
             if old.wanted == IGNORED and wanted.wanted != IGNORED:
                 with reasons:
-                    where_it_was(self.fleet, self.person, self.name)
+                    host, _ = where_it_was(self.fleet, self.person, self.name)
+                    wanted = replace(wanted, host=host)
             return _Plan(wanted, old, joins)
         reasons.hold()
         host, state = self._there()
@@ -358,20 +359,20 @@ class Disable:
         return changes
 
 
-def where_it_was(fleet: Fleet, person: Person, name: str) -> str:
-    """What is to be wanted of a guest that was ignored: what it is. Raises OperationFailed where it
-    is elsewhere: the engine would start it where it left it."""
+def where_it_was(fleet: Fleet, person: Person, name: str) -> tuple[str, str]:
+    """(the host of a guest that was ignored, what is to be wanted of it: what it is). The engine
+    looks for it there. Raises NotFound where that takes no part, OperationFailed where a copy of it
+    may be left elsewhere."""
     host, state = find.locate(fleet, name)
+    person.member(host)
     record = person.engine.registry.guests.get(name)
     places = {place.host for place in record.places} if record else set()
-    if record and record.host:
-        places.add(record.host)
     if places and host not in places:
         raise errors.OperationFailed(
             f"{name} is on {host} now, and high availability left it on "
             f"{', '.join(sorted(places))}: give it anew, virt.ha_disable and virt.ha_enable"
         )
-    return STARTED if state in _IS_UP else STOPPED
+    return host, STARTED if state in _IS_UP else STOPPED
 
 
 class Ignore:
@@ -386,9 +387,9 @@ class Ignore:
         reasons = Reasons()
         with reasons:
             old, new = self._states()
-            if old == new:
+            if old.wanted == new.wanted:
                 return Checked(self.name, self._done("is", "already"), nothing=True)
-            changes = {"ha": {"old": old, "new": new}}
+            changes = {"ha": {"old": old.wanted, "new": new.wanted}}
             return Checked(self.name, self._done("would be"), changes)
         return reasons.checked(self.name)
 
@@ -397,31 +398,35 @@ class Ignore:
         name = names.guest(self.name)
         with lock.guest(self.fleet.opts, name, "virt.ha_ignore"):
             old, new = self._states()
-            if old == new:
+            if old.wanted == new.wanted:
                 return Result(name, self._done("is", "already"))
             text = self._done("is")
-            self.person.wish(name, text, lambda known: _wanting(known, name, new))
-        return Result(name, f"{text}{self.person.beside}", {"ha": {"old": old, "new": new}})
+            self.person.wish(name, text, lambda known: _wanting(known, new))
+        changes = {"ha": {"old": old.wanted, "new": new.wanted}}
+        return Result(name, f"{text}{self.person.beside}", changes)
 
-    def _states(self) -> tuple[str, str]:
+    def _states(self) -> tuple[GuestWanted, GuestWanted]:
+        """(as it is wanted, as it would be)."""
         if not isinstance(self.off, bool):
             raise errors.InvalidInput(f"off must be True or False, not {units.shown(self.off)}")
         wishes = self.person.store.read()
         self.person.guest(wishes, self.name)
-        old = wishes.guests[self.name].wanted
+        old = wishes.guests[self.name]
         if not self.off:
-            return old, IGNORED
-        if old != IGNORED:
+            return old, replace(old, wanted=IGNORED)
+        if old.wanted != IGNORED:
             return old, old
-        return old, where_it_was(self.fleet, self.person, self.name)
+        host, wanted = where_it_was(self.fleet, self.person, self.name)
+        return old, replace(old, wanted=wanted, host=host)
 
     def _done(self, verb: str, more: str = "") -> str:
         words = f"{self.name} {verb} {'no longer ignored' if self.off else 'ignored'}"
         return f"{words} by high availability {more}".rstrip()
 
 
-def _wanting(wishes: Wishes, name: str, wanted: str) -> Wishes:
-    if name not in wishes.guests:
-        raise errors.NotFound(f"{name} was taken from high availability meanwhile")
-    guests = {**wishes.guests, name: replace(wishes.guests[name], wanted=wanted)}
-    return replace(wishes, guests=guests)
+def _wanting(wishes: Wishes, new: GuestWanted) -> Wishes:
+    old = wishes.guests.get(new.name)
+    if old is None:
+        raise errors.NotFound(f"{new.name} was taken from high availability meanwhile")
+    changed = replace(old, wanted=new.wanted, host=new.host)
+    return replace(wishes, guests={**wishes.guests, new.name: changed})

@@ -137,6 +137,21 @@ def test_one_that_is_no_longer_ignored_is_as_it_was():
     assert case.changed(case.next(), 9) == after
 
 
+def test_one_that_was_ignored_and_has_no_place_left_is_looked_for_where_it_is_now():
+    """It was stopped before, or its host has booted: whoever started it since was a person."""
+    old = made.record(state="ignored", epoch=7, places=(), wish=3, agent_silent_s=60, last="h2")
+    case = made.case(old)
+    after = GuestRecord("new", "it is looked for where a person left it", epoch=7, changed=9,
+                        wish=3, agent_silent_s=60)  # fmt: skip
+    assert case.changed(case.next(), 9) == after
+    booted = made.case(made.record(state="ignored"), hosts={"h1": HostRecord(UP, boot=2)})
+    assert booted.next().when == "is_noticed_anew"
+    there = new(facts.RUNNING, replace(after, changed=5))
+    assert there.changed(there.next(), 9).epoch == 8
+    down = new(None, replace(after, changed=5))
+    assert down.changed(down.next(), 9).epoch == 7
+
+
 MOVES = made.record(
     epoch=4, target="h2", target_boot=1, places=(GuestPlace("h1", 1), GuestPlace("h2", 1)),
 )  # fmt: skip

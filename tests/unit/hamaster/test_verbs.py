@@ -294,9 +294,33 @@ def test_one_that_was_moved_meanwhile_is_to_be_given_anew(cloud):
         Ignore(cloud, "web1", off=True).run()
 
 
+@pytest.mark.parametrize("give_back", [
+    lambda cloud: Ignore(cloud, "web1", off=True), lambda cloud: enable(cloud, "web1", state="started"),
+])  # fmt: skip
+def test_one_that_a_person_started_elsewhere_is_looked_for_there(cloud, give_back):
+    """It was stopped, so no place of it is left: the engine would start it wherever there is room,
+    beside the one that runs."""
+    enable(cloud, "web1", state="stopped").run()
+    Ignore(cloud, "web1").run()
+    write_engine(cloud, Registry(1, 1, guests={"web1": GuestRecord("ignored", last="hv000")}))
+    cloud.guests["hv001"]["web1"] = cloud.guests["hv000"].pop("web1")
+    give_back(cloud).run()
+    found = wishes(cloud).guests["web1"]
+    assert (found.wanted, found.host) == ("started", "hv001")
+
+
+def test_one_that_was_moved_to_a_host_that_takes_no_part_is_not_taken_back(cloud):
+    enable(cloud, "web1", state="stopped").run()
+    Ignore(cloud, "web1").run()
+    del cloud.opts["virt"]["ha"]["members"]["hv001"]
+    cloud.guests["hv001"]["web1"] = cloud.guests["hv000"].pop("web1")
+    with pytest.raises(errors.NotFound, match="'hv001' is no member"):
+        Ignore(cloud, "web1", off=True).run()
+
+
 def test_one_that_another_master_took_back_meanwhile_is_not_given_again():
     with pytest.raises(errors.NotFound, match="web1 was taken from high availability meanwhile"):
-        module._wanting(Wishes(), "web1", "ignored")
+        module._wanting(Wishes(), GuestWanted("web1", wanted="ignored"))
 
 
 def test_one_that_was_never_given_is_named(cloud):
