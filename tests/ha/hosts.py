@@ -245,6 +245,7 @@ class Host(Machine):
             works=self.watchdog and self.device_armed,
             watchdog_s=self.policy.watchdog_s,
             program=self.program,
+            definitions=self.names(calls),
             storage_silent_s=self.storage_silent_s(),
             asked="stop" if self.asked == "restart" else self.asked,
             leases={

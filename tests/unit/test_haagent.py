@@ -40,6 +40,7 @@ from saltvirt.haagent.guests import Guests, Where
 from saltvirt.haagent.health import Health
 from saltvirt.hatalk import addresses
 from saltvirt.host.connection import libvirt
+from saltvirt.host.domain import guest_lock
 from saltvirt.host.migration import departed
 from saltvirt.host.storage import mounts
 from tests.clock import Clock, until
@@ -1050,6 +1051,18 @@ def test_a_guest_is_started_by_the_kept_definition_killed_and_dropped(guests):
 def test_a_guest_without_a_definition_fails(guests):
     guests.start("web1", 3)
     becomes(guests, "web1", facts.FAILED)
+
+
+def test_what_is_done_with_an_old_definition_is_done_after_another_verb(guests, caplog):
+    guests.kept.keep(definition("web1", XML.format(name="web1")))
+    assert list(guests.kept.names) == ["web1"]
+    guests._conn.defineXML(XML.format(name="web1"))
+    with guest_lock.held(guests.where.locks, "virt.update", "web1"):
+        guests.drop("web1")
+        until(lambda: "cannot drop web1" in caplog.text, "the line", 30)
+        assert guests.domain("web1") is not None
+    guests.drop("web1")
+    until(lambda: guests.domain("web1") is None, "it goes", 10)
 
 
 def test_a_guest_that_is_being_started_is_not_started_twice(guests):

@@ -170,9 +170,17 @@ class Acting:
             return self._own(name, record, there or _NOT_THERE)
         if there is None or (record.target, record.target_boot) == (me, boot):
             return None  # it is on its way
-        if record.host in (me, "") and there.state not in ALIVE:
-            return None  # it lives nowhere else: this definition may be the only one
+        if there.state not in ALIVE and self._may_be_the_last(name, record):
+            return None
         return self._foreign(name, record, there)
+
+    def _may_be_the_last(self, name: str, record: GuestRecord) -> bool:
+        """The definition that libvirt has here may be the only one, or the newest: the guest lives
+        nowhere, and was here last. What a host has kept over a death is older than what was told
+        since: by it a guest would write below an overlay, or go on with memory of long ago."""
+        if record.host:
+            return record.host == self.state.host
+        return record.last in (self.state.host, "") or name not in self.view.definitions
 
     def _lease(self, name: str, record: GuestRecord) -> AgentAction | None:
         """It is got when it is asked for, and kept until the guest may start here or elsewhere."""

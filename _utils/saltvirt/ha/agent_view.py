@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from saltvirt.ha.facts import WORKING, ArrivedBeat, ArrivedCall, GuestThere, Heard, Pledge, Promise
@@ -25,7 +26,8 @@ class AgentView:
     device; works: it is open, and feeding it did no harm. storage_silent_s, pools_silent: as
     Beat has them. asked: stop, shutdown, reboot or nothing. leases: guests whose disks' lease
     this host has got. watchdog_s: unfed so long, it is to cut the power. program, settings:
-    digests of what this agent runs by. disk: None, or nothing new can be written down now, and
+    digests of what this agent runs by. definitions: guests of which it keeps the definition that
+    masters told. disk: None, or nothing new can be written down now, and
     this is what the disk may have, each of them."""
 
     beats: dict[str, ArrivedBeat] = field(default_factory=dict)
@@ -41,6 +43,7 @@ class AgentView:
     leases: dict[str, int] = field(default_factory=dict)
     program: str = ""
     settings: str = ""
+    definitions: Collection[str] = frozenset()
     disk: tuple[Kept, ...] | None = None
 
 

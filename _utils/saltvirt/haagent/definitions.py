@@ -77,6 +77,11 @@ class Definitions:
                 with contextlib.suppress(OSError):
                     os.unlink(path)
 
+    @property
+    def names(self) -> Collection[str]:
+        """Guests of which one was told."""
+        return self._found.keys()
+
     def get(self, name: str) -> Definition | None:
         """The last that was told."""
         return self._found.get(name)

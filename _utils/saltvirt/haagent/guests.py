@@ -425,6 +425,11 @@ class Guests:
                 time.sleep(0.5)
 
     def _drop(self, name: str) -> None:
+        with guest_lock.held(self.where.locks, "ha: drop", name, wait_s=_LOCK_WAIT_S):
+            self._dropped(name)
+        self.copies.drop(name)
+
+    def _dropped(self, name: str) -> None:
         dom = self.domain(name)
         if dom is not None:
             copy = self.copies.get(name)
@@ -434,7 +439,6 @@ class Guests:
                 raise errors.OperationFailed("it runs")
             _undefine(dom)
             departed.note(name, "another host by high availability")
-        self.copies.drop(name)
 
 
 def _is_locked(exc: libvirt.libvirtError) -> bool:

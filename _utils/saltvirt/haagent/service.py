@@ -273,6 +273,7 @@ class Service:
             leases=self.copies.leases(),
             program=self.program,
             settings=self._settings_digest,
+            definitions=self.guests.kept.names,
         )
 
     def silent(self) -> dict[str, float]:

@@ -412,9 +412,12 @@ class Engine:
             self.journal.write("definition", name, host=host)
 
     def _may_have(self, host: str, name: str) -> bool:
+        """It may run there; or it runs nowhere, and was there last. A host that has died since has
+        an older definition of it."""
         record = self.registry.guests.get(name)
         if record is None or not record.places:
-            return host in (self.wishes.guests[name].host, record.last if record else "")
+            last = record.last if record else ""
+            return host == (last or self.wishes.guests[name].host)
         return any(place.host == host for place in record.places)
 
     def _deed(self, host: str, body: dict[str, Any]) -> None:

@@ -279,6 +279,23 @@ def test_what_is_done_with_a_guest_that_is_not_its_own(of, there, done):
     assert done_with(of, there) == done
 
 
+@pytest.mark.parametrize(
+    "last, there, told, done",
+    [
+        ("h2", facts.OFF, ["web1"], ("drop", 3, "", ELSEWHERE)),
+        ("h2", facts.STOPPED, ["web1"], ("drop", 3, "", ELSEWHERE)),
+        ("h2", facts.OFF, ["web2"], None),  # nobody else may have one
+        ("h1", facts.OFF, ["web1"], None),
+        ("", facts.OFF, ["web1"], None),
+        ("h2", facts.RUNNING, ["web1"], ("kill", 3, "", NOT_MINE)),
+    ],
+)
+def test_a_definition_that_is_older_than_what_was_told_since_goes(last, there, told, done):
+    """The guest was elsewhere since, where a disk or a snapshot may have been added to it."""
+    of = replace(NOWHERE, last=last)
+    assert done_with(of, GuestThere(3, there), definitions=told) == done
+
+
 # -- the lease of a guest's disks ------------------------------------------------------------------
 
 

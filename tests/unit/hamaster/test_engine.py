@@ -657,6 +657,19 @@ def test_a_guest_that_was_tied_to_its_host_since_is_shown_and_goes_nowhere_else(
     assert cloud.view(still.now_s).tied == {}
 
 
+def test_of_a_guest_that_runs_nowhere_its_last_host_alone_tells_the_definition(cloud, still):
+    """The host where it was given has died since, and is back with an older one."""
+    new, old = definition(more="<vcpu>2</vcpu>"), definition(more="<vcpu>1</vcpu>")
+    record = GuestRecord("stopped", last="hv2")
+    known = replace(cloud.state.kept.registry, guests={"web1": record}, version=1)
+    cloud.state = replace(cloud.state, kept=replace(cloud.state.kept, registry=known))
+    cloud.inbox.hear("hv2", "definition", new)
+    cloud.inbox.hear("hv1", "definition", old)
+    cloud._words()
+    assert cloud.definitions.known["web1"].xml == new["xml"]
+    assert cloud.definitions.known["web1"].host == "hv2"
+
+
 def test_a_guest_on_storage_that_leases_is_known_to_be_leased(cloud, still):
     cloud._leased = Leased(["/srv"])
     assert not cloud.view(still.now_s).guests["web1"].leased
