@@ -48,8 +48,14 @@ class _Call:
 
 
 def off(fence: FenceSetting, patience_s: float = CALL_S) -> Outcome:
-    """Switches the host off. Raises OperationFailed where the agent cannot be run at all."""
+    """Switches the host off. Raises OperationFailed where the agent cannot be run at all.
+
+    No agent ends an "off" as it ends the status of one that is off: a shell or an interpreter that
+    does not understand the program does, whatever it is asked.
+    """
     done = _run(fence, "off", patience_s)
+    if done.code == _OFF:
+        return Outcome(TIMED_OUT, f"{done.words}: the agent does not work here")
     seen = status(fence, patience_s)
     words = [done.words] if done.code != 0 else []
     return Outcome(seen.state, "; ".join(filter(None, [*words, seen.words])))

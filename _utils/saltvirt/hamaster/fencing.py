@@ -48,6 +48,8 @@ class FenceHost:
                         f"its fences do not agree whether {self.host} is on: "
                         "one of them switches another machine"
                     )
+            with reasons:
+                self._refuse_contradiction(states)
             words = reasons.words
             if words:
                 comment = f"{self.host}: {'; '.join(words)}"
@@ -55,6 +57,15 @@ class FenceHost:
             comment = f"{self.host} is {states.pop()} and would be switched off"
             return Checked(self.host, comment, {"power": {"new": OFF}}, {"table": rows})
         return reasons.checked(self.host)
+
+    def _refuse_contradiction(self, states: set[str]) -> None:
+        """Raises OperationFailed where a fence says that a host is off which lives."""
+        within_s = 2 * self.person.config.policy.beat_s
+        if OFF in states and self.person.engine.hears(self.host, within_s):
+            raise errors.OperationFailed(
+                f"its agent is heard, and a fence says that {self.host} is off: the fence switches "
+                "another machine, or does not work: it would be a false proof"
+            )
 
     def run(self) -> Result:
         """Raises NotFound, InvalidInput, OperationFailed when no fence sees it off, or when that

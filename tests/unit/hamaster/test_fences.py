@@ -69,7 +69,6 @@ REFUSED = "Connection refused …"
 ENDS = (
     (ON, ON, "on", ""),
     (FAILED, OFF, "off", f"fence_fake off: {REFUSED}"),
-    (OFF, OFF, "off", "fence_fake off: 2"),
     (FAILED, ON, "on", f"fence_fake off: {REFUSED}"),
     (FAILED, FAILED, "timed out", f"fence_fake off: {REFUSED}; fence_fake status: {REFUSED}"),
     (ON, FAILED, "timed out", f"fence_fake status: {REFUSED}"),
@@ -82,6 +81,17 @@ ENDS = (
 def test_nothing_else_is_a_proof(bmc, off, status, end, words):
     bmc.does(off, status)
     assert fences.off(bmc.setting) == fences.Outcome(end, words)
+
+
+@pytest.mark.parametrize("text", [
+    "#!/bin/sh\nif [ then\n", "#!/usr/bin/python3 /nowhere/fence_fake\n", "#!/usr/bin/python3 -Z\n",
+    "#!/bin/sh\nexit 2\n",
+])  # fmt: skip
+def test_a_program_that_its_interpreter_cannot_run_is_no_proof(bmc, text):
+    """It ends with 2, whatever it is asked, which is what an agent says of a host that is off."""
+    (bmc.folder / "fence_fake").write_text(text)
+    found = fences.off(bmc.setting)
+    assert found.state == "timed out" and found.words.endswith(": the agent does not work here")
 
 
 def test_a_fence_without_a_password_is_told_none(bmc):
@@ -196,7 +206,7 @@ def test_the_password_is_the_first_line_of_a_file_that_is_closed_again(bmc):
 def test_levels_are_tried_in_turn_until_one_sees_it_off(bmc, tmp_path):
     bmc.does(ON, ON)
     second = tmp_path / "fence_second"
-    second.write_text("#!/bin/sh\ncat > /dev/null\nexit 2\n")
+    second.write_text("#!/bin/sh\ngrep -q action=off || exit 2\n")
     second.chmod(0o755)
     levels = (FenceSetting("fence_gone"), bmc.setting, FenceSetting("fence_second"),
               FenceSetting("fence_never"))  # fmt: skip

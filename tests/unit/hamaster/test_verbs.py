@@ -832,6 +832,16 @@ def test_fences_that_do_not_agree_whether_it_is_on_switch_two_machines(cloud, bm
     assert [row[3] for row in answer["hv000"]["table"][1:]] == ["on", "off"]
 
 
+def test_a_fence_that_sees_a_host_off_that_lives_is_named(cloud, bmc, engine):
+    """It switches another machine, or is a program that its interpreter cannot run."""
+    write_engine(cloud, Registry(1, 3), {"hv000": seen.HostSeen(1, 0.5)})
+    bmc.does(status=OFF)
+    found = FenceHost(cloud, "hv000").check()
+    assert "its agent is heard, and a fence says that hv000 is off" in found.reasons[0]
+    write_engine(cloud, Registry(1, 3), {"hv000": seen.HostSeen(1, 9)})
+    assert FenceHost(cloud, "hv000").check().reasons == ()
+
+
 def test_a_host_that_a_fence_sees_off_is_as_confirmed(cloud, bmc, engine):
     write_engine(cloud, Registry(1, 3, hosts={"hv000": HostRecord("up", boot=5)}))
     bmc.does(off=ON, status=OFF)
