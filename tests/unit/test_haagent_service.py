@@ -573,6 +573,31 @@ def test_of_two_threads_that_are_stopped_before_they_feed_only_one_feeds_late():
     assert fed == [114.0]
 
 
+@pytest.mark.parametrize("part", ["disk", "guests", "talk"])
+def test_a_watchdog_is_fed_until_the_next_program_is_run(cloud, monkeypatch, part):
+    """An update while the disk was slow: unfed for as long as the writer was waited for, and for
+    the start of the next program on top of that."""
+    one, fed = cloud.begun("hv1"), threading.Event()
+    monkeypatch.setattr(one.watchdog, "feed", fed.set)
+    one.feeder._every_s = 0.01
+    one.feeder.begin()
+    one.feeder.until(one.clock() + 600)
+    what, name = getattr(one, part), "close" if part == "talk" else "end"
+    end = getattr(what, name)
+
+    def slow():
+        fed.clear()
+        assert fed.wait(60), "it is fed meanwhile"
+        end()
+        ends.append(part)
+
+    ends = []
+    monkeypatch.setattr(what, name, slow)
+    cloud.agents.pop("hv1").close()
+    assert ends == [part]
+    assert one.feeder._ends.is_set()
+
+
 def test_a_program_that_could_not_take_over_does_not(cloud, caplog):
     """SIGHUP ran it all the same: exit code 78, and the watchdog was armed."""
     one = cloud.start("hv1")

@@ -152,8 +152,8 @@ class Service:
 
     def close(self) -> None:
         """Ends what it began. The watchdog stays as it is, but for one of which nobody knows that
-        it is armed."""
-        self.feeder.end()
+        it is armed; it is fed to the last: a disk that is slow, or storage that hangs, delays the
+        end, and whoever is run next feeds it a while later."""
         self.disk.end()
         if self.ended == AGAIN and not self.state.believed:
             self.watchdog.rest()
@@ -167,6 +167,7 @@ class Service:
             shelf.end()
         with contextlib.suppress(Exception):
             self.talk.close()
+        self.feeder.end()
         self.store.unlock()
 
     def on_signal(self, number: int, _frame: object) -> None:
