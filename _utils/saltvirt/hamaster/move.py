@@ -59,7 +59,7 @@ class Move:
             try:
                 self._waited(wishes.wishes[name].number)
             finally:
-                self.person.store.change("virt.ha_move", self._forgotten)
+                self.person.withdraw(self._forgotten)
         words = f"{name} was moved from {source} to {self.host}"
         return Result(name, words, {"host": {"old": source, "new": self.host}})
 

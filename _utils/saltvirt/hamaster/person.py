@@ -87,6 +87,12 @@ class Person:
         self.tell(about, text)
         return wishes
 
+    def withdraw(self, make: Callable[[Wishes], Wishes]) -> None:
+        """Writes down that a wish has an end; the other masters are to agree, and nobody waits for
+        that. Raises OperationFailed, OSError."""
+        change = self.store.offer if self.several else self.store.change
+        change(f"virt.{self.verb}", make)
+
     def tell(self, about: str, text: str) -> None:
         """The journal and the bus hear of it. What cannot be told was done all the same."""
         try:

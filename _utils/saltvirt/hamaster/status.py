@@ -147,6 +147,11 @@ def _wrong(
     for name, one in guests.items():
         if one["state"] in _BAD_GUESTS:
             yield f"{name} is {one['state']}: {one['why']}"
+        elif strangers := set(one["may_run_on"]) - hosts.keys():
+            yield (
+                f"{name} may run on {', '.join(sorted(strangers))}, which is no member of virt:ha: "
+                "nobody watches it"
+            )
         elif one["tied"]:
             yield f"{name} would not run again if its host died: {one['tied']}"
     for name, one in hosts.items():

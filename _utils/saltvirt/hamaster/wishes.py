@@ -103,7 +103,8 @@ def remade(registry: Registry) -> Wishes:
         )
         for name, one in registry.guests.items()
     }
-    return Wishes(armed=registry.armed, guests=guests, remade=True)
+    number = max((one.wish for one in registry.guests.values()), default=0)
+    return Wishes(armed=registry.armed, guests=guests, number=number, remade=True)
 
 
 def kept_by_hosts(registry: Registry) -> Wishes:

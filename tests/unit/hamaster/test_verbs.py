@@ -11,7 +11,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord, Registry
+from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord, Registry, Wished
 from saltvirt.ha.view import GuestRule, GuestWanted, MasterKept, Tied, Wish
 from saltvirt.haagent import settings as agent_settings
 from saltvirt.hafence import agents as fences
@@ -576,6 +576,37 @@ def test_rules_are_kept_and_joined(cloud):
 ), ids=str)  # fmt: skip
 def test_what_is_no_rule_is_refused(cloud, given, why):
     enable(cloud, "web1").run()
+def test_a_guest_on_a_host_that_takes_no_part_is_named(cloud, engine):
+    """The host was taken out of virt:ha:members while the guest was there: nobody watches it."""
+    enable(cloud, "web1").run()
+    record = GuestRecord("placed", host="hv9", boot=1, run=True, places=(GuestPlace("hv9", 1),))
+    hosts = {name: HostRecord("up", boot=1) for name in cloud.names}
+    write_engine(cloud, Registry(1, 3, hosts=hosts, guests={"web1": record}))
+    found = Status(cloud).run()
+    assert not found.complete
+    assert "web1 may run on hv9, which is no member of virt:ha" in found.comment
+
+
+def test_of_several_masters_a_move_that_ended_is_forgotten_by_all(cloud, engine):
+    """Else the guest would be moved hours later, when there is room."""
+    enable(cloud, "web1").run()
+    cloud.opts["virt"]["ha"].update(name="salt", masters=["salt", "salt2"])
+    record = GuestRecord("placed", host="hv000", boot=1, run=True)
+    up = {name: HostRecord("up", boot=1) for name in cloud.names}
+    write_engine(cloud, Registry(1, 3, hosts=up, guests={"web1": record}))
+    store, agreed = WishStore(cloud.opts), []
+
+    def agree(_seconds=0):
+        agreed.append(store.read().wished.text)
+        store.learn(Wished(1, 3 + len(agreed), agreed[-1]), Path("/nowhere"))
+        write_engine(cloud, Registry(1, 3, hosts=up, guests={"web1": replace(record, wish=1)}))
+
+    move = Move(cloud, "web1", "hv001", wait=agree)
+    with pytest.raises(errors.OperationFailed, match="web1 is not on hv001 but on hv000"):
+        move.run()
+    assert store.read().wishes == {} and store.read().offers != ()
+
+
     with pytest.raises(errors.VirtError, match=why):
         rule(cloud, "r", **given).run()
     assert why in rule(cloud, "r", **given).check().comment
