@@ -87,7 +87,8 @@ def ha_enable(
 def ha_disable(name, missing=False, test=False):
     """
     Take a guest from high availability. It stays as it is, where it is, and starts with its host
-    again if it did before.
+    again if it did before. The result is False as long as no majority of the hosts has confirmed
+    it: agents go by what was decided before, and a guest that is moved or started then is killed.
 
     :param name: of the guest
     :param missing: True: a guest that it does not keep is no error
@@ -109,11 +110,13 @@ def ha_disable(name, missing=False, test=False):
 def ha_ignore(name, off=False, test=False):
     """
     Have high availability leave a guest alone for a while, whatever becomes of it: to stop it, or
-    to work on it by hand.
+    to work on it by hand. The result is False as long as no majority of the hosts has confirmed it:
+    a guest that is moved or started then is killed.
 
     :param name: of the guest
-    :param off: it is no longer ignored: it is to be what it is then, started or stopped. Refused
-        for one that was moved to another host meanwhile
+    :param off: it is no longer ignored: it is to be what it is then, started or stopped, on the
+        host where it is then. Refused for one that was moved away from a host where a copy of it
+        may be left
     :param test: show what would be so
 
     :return: under the guest's name ``result``, ``comment``, ``changes``

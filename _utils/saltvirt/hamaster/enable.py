@@ -13,7 +13,7 @@ from saltvirt.creation import Phase
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.ha.view import IGNORED, LIVE, RESTART, STARTED, STOPPED, GuestWanted
-from saltvirt.hamaster import suits
+from saltvirt.hamaster import seen, suits, waiting
 from saltvirt.hamaster.config import WARN
 from saltvirt.hamaster.outlook import Outlook
 from saltvirt.hamaster.person import Person
@@ -187,6 +187,8 @@ class Enable:
         name, what = names.guest(self.name), "virt.ha_enable"
         alone = contextlib.nullcontext() if self.on else lock.guest(self.fleet.opts, name, what)
         with alone:
+            if self._is_kept_still() and name not in self.person.store.read().guests:
+                waiting.until_let_go(self.fleet.opts, name, time.sleep)
             plan = self._plan(Reasons(first=True))
             changes = plan.changes()
             if not changes:
@@ -233,6 +235,8 @@ class Enable:
                     wanted = replace(wanted, host=host)
             return _Plan(wanted, old, joins)
         reasons.hold()
+        with reasons:
+            self._refuse_kept_still()
         host, state = self._there()
         with reasons:
             self.person.member(host)
@@ -252,6 +256,20 @@ class Enable:
                 by = policy.of_master(self.fleet.opts)
                 warning = self._reserve(Outlook(config, wishes, hosts, by), wanted)
         return _Plan(wanted, None, joins, size.autostart, warning)
+
+    def _is_kept_still(self) -> bool:
+        """The engine has a record of it: one of before it was taken back, if it is not kept."""
+        return self.name in seen.look(self.fleet.opts).registry.guests
+
+    def _refuse_kept_still(self) -> None:
+        """Raises OperationFailed for one that was taken back, and would be started where it was
+        then, beside the one that runs."""
+        if self._is_kept_still():
+            why = waiting.left(seen.look(self.fleet.opts), self.name)
+            raise errors.OperationFailed(
+                f"{self.name} was taken from high availability, which has not let go of it yet"
+                + (f": {why}" if why else "")
+            )
 
     def _there(self) -> tuple[str, str]:
         """(its host, its state)."""
@@ -283,6 +301,12 @@ class Enable:
         return words
 
 
+def _not_left_alone(fleet: Fleet, name: str) -> str:
+    """Why agents do not leave the guest alone yet, and what not to do before; or nothing."""
+    left = waiting.until_let_go(fleet.opts, name, time.sleep)
+    return f"{left}: neither move nor start it before" if left else ""
+
+
 class Disable:
     """Takes a guest from high availability: it stays as it is, and starts with its host again if it
     did before. missing: one that it does not keep is fine."""
@@ -311,8 +335,10 @@ class Disable:
             text = self._done("is")
             self._rebind_key()
             self.person.wish(name, text, lambda known: known.without(name))
-            left = self._autostart() if name in wishes.autostarted else ""
-        words = f"{text}; it does not start with its host: {left}" if left else text
+            left = _not_left_alone(self.fleet, name)
+            if not left and name in wishes.autostarted and (why := self._autostart()):
+                left = f"it does not start with its host: {why}"
+        words = f"{text}; {left}" if left else text
         return Result(name, words, self._changes(wishes), complete=not left)
 
     def _rebind_key(self) -> None:
@@ -402,8 +428,10 @@ class Ignore:
                 return Result(name, self._done("is", "already"))
             text = self._done("is")
             self.person.wish(name, text, lambda known: _wanting(known, new))
+            left = "" if self.off else _not_left_alone(self.fleet, name)
         changes = {"ha": {"old": old.wanted, "new": new.wanted}}
-        return Result(name, f"{text}{self.person.beside}", changes)
+        beside = f"; {left}" if left else self.person.beside
+        return Result(name, f"{text}{beside}", changes, complete=not left)
 
     def _states(self) -> tuple[GuestWanted, GuestWanted]:
         """(as it is wanted, as it would be)."""

@@ -164,6 +164,7 @@ class Engine:
         self._short = short.Short(partial(self._told, "reserve"))
         self._decided: collections.deque[seen.DecisionSeen] = collections.deque(maxlen=_LAST)
         self._shown_s = self._lost_s = float("-inf")
+        self._settled = False
 
     def run(self, stop: threading.Event) -> None:
         """Until it is stopped. What goes wrong in one beat is said, and the next one begins."""
@@ -219,7 +220,8 @@ class Engine:
         for one in decision.decided:
             self._decide(one)
         self._fenced()
-        if decision.decided or now_s - self._shown_s >= SHOW_S:
+        was, self._settled = self._settled, lead.is_settled(self.state)
+        if decision.decided or was != self._settled or now_s - self._shown_s >= SHOW_S:
             self._think(view, now_s)
             self._show(view, now_s)
 

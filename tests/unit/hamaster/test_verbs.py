@@ -265,6 +265,71 @@ def test_a_guest_that_is_ignored_is_taken_back_only_where_it_was_left(cloud, sta
     assert wishes(cloud).guests["web1"].wanted == state
 
 
+class Engine:
+    """What the engine has written each time that somebody has waited for it."""
+
+    def __init__(self, cloud, *steps):
+        self.cloud, self.steps = cloud, [*steps]
+
+    def sleep(self, _seconds):
+        if self.steps:
+            registry, settled = self.steps.pop(0)
+            write_engine(self.cloud, registry, settled=settled)
+
+
+PLACED = Registry(1, 1, guests={"web1": GuestRecord("placed", host="hv000")})
+LEFT_ALONE = Registry(1, 2, guests={"web1": GuestRecord("ignored", host="hv000")})
+GONE = Registry(1, 2)
+
+
+@pytest.mark.parametrize("verb, after", [(Disable, GONE), (Ignore, LEFT_ALONE)])
+def test_a_guest_is_left_alone_when_the_hosts_have_heard_of_it(
+    cloud, engine, monkeypatch, verb, after
+):
+    """What is moved before is killed where it comes to: its agent goes by the registry."""
+    enable(cloud, "web1").run()
+    write_engine(cloud, PLACED)
+    waits = Engine(cloud, (PLACED, True), (after, False), (after, True))
+    monkeypatch.setattr(module.time, "sleep", waits.sleep)
+    assert verb(cloud, "web1").run().complete
+    assert waits.steps == []
+
+
+@pytest.mark.parametrize("verb", [Disable, Ignore])
+def test_a_guest_that_is_not_left_alone_yet_is_the_exit_code(cloud, engine, monkeypatch, verb):
+    enable(cloud, "web1").run()
+    write_engine(cloud, PLACED)
+    monkeypatch.setattr(module.time, "sleep", lambda _seconds: None)
+    answer = operation.perform(verb(cloud, "web1"))
+    assert answer["retcode"] == 1
+    assert "the engine has not decided it yet" in answer["web1"]["comment"]
+    assert "neither move nor start it before" in answer["web1"]["comment"]
+
+
+def test_a_guest_that_is_taken_back_without_an_engine_is_not_left_alone(cloud):
+    enable(cloud, "web1").run()
+    write_engine(cloud, PLACED)
+    found = Disable(cloud, "web1").run()
+    assert not found.complete and "the engine virt_ha does not run" in found.comment
+    assert wishes(cloud).guests == {}
+    again = enable(cloud, "web1")
+    assert "which has not let go of it yet: " in again.check().reasons[0]
+    with pytest.raises(errors.OperationFailed, match="has not let go of it yet"):
+        again.run()
+    assert wishes(cloud).guests == {}
+
+
+def test_a_guest_that_was_just_taken_back_is_given_again_once_it_is_let_go(
+    cloud, engine, monkeypatch
+):
+    WishStore(cloud.opts).change("x", lambda old: old)
+    write_engine(cloud, PLACED)
+    waits = Engine(cloud, (PLACED, True), (GONE, True))
+    monkeypatch.setattr(module.time, "sleep", waits.sleep)
+    enable(cloud, "web1").run()
+    assert set(wishes(cloud).guests) == {"web1"}
+
+
 # -- ha_ignore -------------------------------------------------------------------------------------
 
 
@@ -295,7 +360,8 @@ def test_one_that_was_moved_meanwhile_is_to_be_given_anew(cloud):
 
 
 @pytest.mark.parametrize("give_back", [
-    lambda cloud: Ignore(cloud, "web1", off=True), lambda cloud: enable(cloud, "web1", state="started"),
+    lambda cloud: Ignore(cloud, "web1", off=True),
+    lambda cloud: enable(cloud, "web1", state="started"),
 ])  # fmt: skip
 def test_one_that_a_person_started_elsewhere_is_looked_for_there(cloud, give_back):
     """It was stopped, so no place of it is left: the engine would start it wherever there is room,
@@ -511,6 +577,37 @@ def test_settings_that_the_engine_does_not_go_by_are_told_to_nobody(cloud, engin
         Setup(cloud).run()
 
 
+def test_a_guest_on_a_host_that_takes_no_part_is_named(cloud, engine):
+    """The host was taken out of virt:ha:members while the guest was there: nobody watches it."""
+    enable(cloud, "web1").run()
+    record = GuestRecord("placed", host="hv9", boot=1, run=True, places=(GuestPlace("hv9", 1),))
+    hosts = {name: HostRecord("up", boot=1) for name in cloud.names}
+    write_engine(cloud, Registry(1, 3, hosts=hosts, guests={"web1": record}))
+    found = Status(cloud).run()
+    assert not found.complete
+    assert "web1 may run on hv9, which is no member of virt:ha" in found.comment
+
+
+def test_of_several_masters_a_move_that_ended_is_forgotten_by_all(cloud, engine):
+    """Else the guest would be moved hours later, when there is room."""
+    enable(cloud, "web1").run()
+    cloud.opts["virt"]["ha"].update(name="salt", masters=["salt", "salt2"])
+    record = GuestRecord("placed", host="hv000", boot=1, run=True)
+    up = {name: HostRecord("up", boot=1) for name in cloud.names}
+    write_engine(cloud, Registry(1, 3, hosts=up, guests={"web1": record}))
+    store, agreed = WishStore(cloud.opts), []
+
+    def agree(_seconds=0):
+        agreed.append(store.read().wished.text)
+        store.learn(Wished(1, 3 + len(agreed), agreed[-1]), Path("/nowhere"))
+        write_engine(cloud, Registry(1, 3, hosts=up, guests={"web1": replace(record, wish=1)}))
+
+    move = Move(cloud, "web1", "hv001", wait=agree)
+    with pytest.raises(errors.OperationFailed, match="web1 is not on hv001 but on hv000"):
+        move.run()
+    assert store.read().wishes == {} and store.read().offers != ()
+
+
 def test_members_change_only_while_disarmed(cloud, engine):
     digest = config.of_master(cloud.opts).digest
     write_engine(cloud, Registry(1, 1, members=("hv000", "hv001")), settings=digest)
@@ -576,37 +673,6 @@ def test_rules_are_kept_and_joined(cloud):
 ), ids=str)  # fmt: skip
 def test_what_is_no_rule_is_refused(cloud, given, why):
     enable(cloud, "web1").run()
-def test_a_guest_on_a_host_that_takes_no_part_is_named(cloud, engine):
-    """The host was taken out of virt:ha:members while the guest was there: nobody watches it."""
-    enable(cloud, "web1").run()
-    record = GuestRecord("placed", host="hv9", boot=1, run=True, places=(GuestPlace("hv9", 1),))
-    hosts = {name: HostRecord("up", boot=1) for name in cloud.names}
-    write_engine(cloud, Registry(1, 3, hosts=hosts, guests={"web1": record}))
-    found = Status(cloud).run()
-    assert not found.complete
-    assert "web1 may run on hv9, which is no member of virt:ha" in found.comment
-
-
-def test_of_several_masters_a_move_that_ended_is_forgotten_by_all(cloud, engine):
-    """Else the guest would be moved hours later, when there is room."""
-    enable(cloud, "web1").run()
-    cloud.opts["virt"]["ha"].update(name="salt", masters=["salt", "salt2"])
-    record = GuestRecord("placed", host="hv000", boot=1, run=True)
-    up = {name: HostRecord("up", boot=1) for name in cloud.names}
-    write_engine(cloud, Registry(1, 3, hosts=up, guests={"web1": record}))
-    store, agreed = WishStore(cloud.opts), []
-
-    def agree(_seconds=0):
-        agreed.append(store.read().wished.text)
-        store.learn(Wished(1, 3 + len(agreed), agreed[-1]), Path("/nowhere"))
-        write_engine(cloud, Registry(1, 3, hosts=up, guests={"web1": replace(record, wish=1)}))
-
-    move = Move(cloud, "web1", "hv001", wait=agree)
-    with pytest.raises(errors.OperationFailed, match="web1 is not on hv001 but on hv000"):
-        move.run()
-    assert store.read().wishes == {} and store.read().offers != ()
-
-
     with pytest.raises(errors.VirtError, match=why):
         rule(cloud, "r", **given).run()
     assert why in rule(cloud, "r", **given).check().comment
