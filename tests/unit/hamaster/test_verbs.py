@@ -164,6 +164,7 @@ def test_its_key_is_bound_to_the_host_on_which_it_was_started(cloud):
         write_engine(cloud, Registry(guests={"web1": GuestRecord(state="placed", host=host)}))
         Disable(cloud, "web1").run()
         assert keys.host_of("web1") == bound
+        write_engine(cloud, Registry())  # it has let go of it
 
 
 def test_what_cannot_be_written_leaves_its_start_as_it_was(cloud, monkeypatch):
