@@ -58,11 +58,12 @@ def refuse_start(conn: libvirt.virConnect, dom: libvirt.virDomain) -> None:
         own = written(conn, dom)
         found = above(conn, own.keys(), dom.name()) if own else None
         if found:
-            name = confidential.part(found.guest)
+            # a path tells the name of the guest, too
+            where = confidential.part(f"{found.path} of {found.guest}")
             raise errors.Refused(
-                f"{dom.name()} writes to a disk on which {found.path} of {name} is based: each "
-                "write would damage that one. Make that disk whole (qemu-img convert), or remove "
-                "it from that guest"
+                f"{dom.name()} writes to a disk on which the disk of another guest is based "
+                f"({where}): each write would damage that one. Make that disk whole (qemu-img "
+                "convert), or remove it from that guest"
             )
 
 
