@@ -613,3 +613,8 @@ def test_a_name_is_free_by_true_alone():
     assert deploy.wanted("web1", {"name_is_free": "False"}).name_is_free is False
     with pytest.raises(errors.InvalidInput, match="guest web1: wait 'perhaps' is not true or fal"):
         deploy.wanted("web1", {"wait": "perhaps"})
+
+
+def test_a_guest_that_is_not_to_be_started_is_left_off():
+    """As a quoted value in an SLS says it."""
+    assert deploy.wanted("web1", {"start": "False"}).start is False

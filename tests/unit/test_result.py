@@ -92,6 +92,7 @@ def remove(name, force=False, keep=True, seed=True, label=None, test=False, **kw
     [
         ({"force": "yes", "keep": 0, "test": "True"}, {"force": True, "keep": False, "test": True}),
         ({"overcommit": "False", "other": "False"}, {"overcommit": False, "other": "False"}),
+        ({"wait": "no", "autostart": "false"}, {"wait": False, "autostart": False}),
         ({"force": None, "label": "False"}, {"force": None, "label": "False"}),
         ({"seed": "cloud-init"}, {"seed": "cloud-init"}),
     ],

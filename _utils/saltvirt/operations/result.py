@@ -17,7 +17,7 @@ OUTPUTTER = "virt_query"
 # the arguments that are the name of a guest, a host, a snapshot, a finding or a domain type
 _NAMES = {"name", "vm_", "new", "host", "target", "lost", "snapshot", "what", "hypervisor"}
 # the flags among further arguments, which no signature names
-_FLAGS = {"test", "overcommit"}
+_FLAGS = {"test", "overcommit", "wait", "autostart"}
 # the arguments that are True, False, or a word of their own, such as seed=cloud-init
 _SWITCHES = {"seed"}
 
