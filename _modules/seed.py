@@ -8,6 +8,7 @@ other ways and for the settings below ``virt:seed``.
 :depends: guestfs-tools, or one of the other ways; openssl
 """
 
+import contextlib
 import os
 import secrets
 import tempfile
@@ -18,8 +19,10 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 with saltvirt.later():
     from saltvirt import errors, names, settings
+    from saltvirt.host import connection
     from saltvirt.host.domain import guest_lock
-    from saltvirt.images import inspect
+    from saltvirt.host.provision import images_folder, seed_target
+    from saltvirt.images import cache, inspect
     from saltvirt.minion import client
     from saltvirt.seed import data, minion, tree
     from saltvirt.spec import base
@@ -49,7 +52,8 @@ def apply_(
     """
     Seed a disk image, a block device or a folder: minion configuration, keys, host name.
 
-    Nothing is mounted or running afterwards, whatever fails. The image must not be in use.
+    Nothing is mounted or running afterwards, whatever fails. The image must not be in use: the
+    guest that has it is off, without saved memory, and no other disk is based on it.
 
     :param path: absolute path of the image, device or root file system
     :param id_: minion id and host name of the guest; default: the ``id`` in ``config``
@@ -71,6 +75,9 @@ def apply_(
 
     :raises SeedFailed: with the path and the reason
     :raises InvalidInput: an argument is wrong
+    :raises Refused: a guest uses the image, or it is one from which guests are made
+    :raises ConnectionFailed: libvirt cannot be reached; where Python has no binding for it, it is
+        not asked
     :raises Unsupported: this host has nothing to seed an image with
 
     CLI Example:
@@ -94,13 +101,29 @@ def apply_(
     except TypeError:
         raise errors.InvalidInput(f"unknown argument among: {', '.join(sorted(more))}") from None
     name = names.guest(id_ or request.config.get("id") or "")
-    with guest_lock.held(guest_lock.folder(__salt__["config.get"]), "seed.apply", name):
+    path = os.path.abspath(path)
+    with _unused(name, path):
         if not os.path.isdir(path):
             format = inspect.inspect(path, format, unused=True).format
-        public = _hypervisor().apply(name, os.path.abspath(path), format, request)
+        public = _hypervisor().apply(name, path, format, request)
     if approve_key:
         client.hand_in(__salt__, name, public)
     return True
+
+
+@contextlib.contextmanager
+def _unused(name, path):
+    """For the block no other operation is at work on the guest, nor on those that have the disk."""
+    get = __salt__["config.get"]
+    with contextlib.ExitStack() as stack:
+        conn, guests = None, [name]
+        if not os.path.isdir(path) and connection.IMPORT_ERROR is None:
+            conn = stack.enter_context(connection.connect(settings.connection(get, {})))
+            guests += [dom.name() for dom in seed_target.owners(conn, path)]
+        stack.enter_context(guest_lock.held(guest_lock.folder(get), "seed.apply", *guests))
+        if conn is not None:
+            seed_target.refuse_used(conn, path, cache.folder(images_folder.configured(get).folder))
+        yield
 
 
 def mkconfig(config=None, tmp=None, id_=None, approve_key=True, pub_key=None, priv_key=None):

@@ -15,6 +15,7 @@ pytest.importorskip("salt")
 from saltvirt import confidential, errors
 from saltvirt.host.provision import admission, create, disks, guest_builder
 from saltvirt.images import sources
+from saltvirt.seed import backends
 from saltvirt.spec.disk import DiskSpec
 from tests.functional.conftest import load_with_folders
 from tests.functional.test_still_needed import opened
@@ -521,6 +522,35 @@ def test_no_guest_is_started_that_damages_the_disk_of_another(host):
     host.modules["virt.stop"]("above")
     host.conn.lookupByName("above").undefine()
     assert host.modules["virt.start"]("below") is True
+
+
+def test_the_module_seeds_only_what_nobody_uses(host, image, monkeypatch):
+    seeded = []
+    monkeypatch.setattr(backends, "apply", lambda path, *_: seeded.append(os.path.basename(path)))
+
+    def seed(path, **more):
+        return host.modules["seed.apply"](str(path), "any", approve_key=False, **more)
+
+    host.init("one", image=image, disks=[{"name": "system", "size": 16}])
+    disk, dom = host.images / "one_system.qcow2", host.conn.lookupByName("one")
+    assert seed(disk, format="qcow2") is True
+    dom.create()
+    with pytest.raises(errors.Refused, match=r"one_system.qcow2 is not seeded: it is used by one"):
+        seed(disk, format="qcow2")
+    dom.managedSave()
+    with pytest.raises(errors.Refused, match="cannot seed a disk of one: it has saved memory"):
+        seed(disk, format="qcow2")
+    dom.managedSaveRemove()
+    assert seed(disk, format="qcow2") is True
+    on_top_of(disk, host.images / "top.qcow2")
+    host.conn.defineXML(above(host.images / "top.qcow2"))
+    with pytest.raises(errors.Refused, match=r"top.qcow2 of above is based on it"):
+        seed(disk, format="qcow2")
+    (host.images / "_base").mkdir()
+    os.link(image, host.images / "_base" / "image.raw")
+    with pytest.raises(errors.Refused, match="is an image of the cache, from which guests are"):
+        seed(host.images / "_base" / "image.raw", format="raw")
+    assert seeded == ["one_system.qcow2"] * 2
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes a loop device: needs root")

@@ -36,7 +36,7 @@ def written(conn: libvirt.virConnect, dom: libvirt.virDomain) -> dict[Key, str]:
     return {key: path for path in sorted(paths) for key in identity.of(path)}
 
 
-def above(conn: libvirt.virConnect, keys: Collection[Key], but: str) -> Overlay | None:
+def above(conn: libvirt.virConnect, keys: Collection[Key], but: str = "") -> Overlay | None:
     """A disk of another domain that is based on what has one of these keys. but: the name of the
     domain whose disks do not count. What cannot be read is based on nothing."""
     for dom in conn.listAllDomains():

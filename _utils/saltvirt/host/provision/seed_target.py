@@ -1,0 +1,46 @@
+"""Whether a disk of this host may be seeded: a file or device that an operator has named."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from saltvirt import confidential, errors
+from saltvirt.host import connection
+from saltvirt.host.domain import saved_memory
+from saltvirt.host.storage import files, identity, overlays, usage
+
+if TYPE_CHECKING:
+    import libvirt
+
+
+def owners(conn: libvirt.virConnect, path: str) -> list[libvirt.virDomain]:
+    """The domains that write to what lies at a path."""
+    keys, found = identity.of(path), []
+    for dom in conn.listAllDomains():
+        if not keys.isdisjoint(overlays.written(conn, dom)):
+            found.append(dom)
+    return found
+
+
+def refuse_used(conn: libvirt.virConnect, path: str, cache_dir: str) -> None:
+    """Raises Refused unless all guests that use a disk are off and only write to it: QEMU's locks
+    tell of no device that a running guest has, of no saved memory, and of no overlay.
+
+    cache_dir: the folder of the images that guests are made from.
+    """
+    if files.real(path).startswith(f"{files.real(cache_dir)}/"):
+        raise errors.Refused(f"{path} is an image of the cache, from which guests are made")
+    with connection.translated(f"look who uses {path}"):
+        used = set(usage.read(conn, images=False).of(usage.keys_of(conn, path)))
+        for dom in owners(conn, path):
+            saved_memory.refuse(dom, "seed a disk of")
+            if not dom.isActive():
+                used.discard(dom.name())
+        above = overlays.above(conn, identity.of(path))
+    if above:
+        name = confidential.part(above.guest)
+        raise errors.Refused(f"{path} is not seeded: {above.path} of {name} is based on it")
+    if used:
+        raise errors.Refused(
+            f"{path} is not seeded: it is used by {confidential.listed(sorted(used))}"
+        )
