@@ -188,6 +188,26 @@ def test_a_pool_of_a_folder_that_is_not_mounted_gets_no_volume(conn, tmp_path):
     refused(folder, lambda: modules["virt.pool_build"]("below"), listed)
 
 
+def test_a_pool_of_a_folder_that_is_not_mounted_is_not_purged(conn, tmp_path):
+    """What is on the file system that is missing would stay, and nobody would know of it."""
+    folder = tmp_path / "pool"
+    folder.mkdir()
+    (tmp_path / "fstab").write_text(f"server:/a {folder} nfs defaults 0 0\n")
+    xml = f"<pool type='dir'><name>nas</name><target><path>{folder}</path></target></pool>"
+    conn.storagePoolDefineXML(xml).create()
+    modules = load_with_folders(tmp_path)
+    for test in (True, False):
+        for call, why in (
+            (("pool_remove", "nas", True), "its volumes cannot be deleted"),
+            (("volume_remove", "nas", "v.raw"), "whether volume v.raw is there is not known"),
+            (("volume_converge", "nas", "v.raw", 8), "nothing is made in"),
+        ):
+            with pytest.raises(errors.Refused, match=rf"is not mounted on this host.*{why}"):
+                modules[f"virt.{call[0]}"](*call[1:], test=test)
+    assert folder.is_dir() and conn.storagePoolLookupByName("nas").isActive()
+    assert modules["virt.pool_remove"]("nas")["changes"]["undefined"]
+
+
 def test_a_record_that_cannot_be_written_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(mounted, "FOLDER", f"{os.devnull}/x")
     folder = tmp_path / "images"

@@ -32,8 +32,10 @@ def make_folder(folder: str, mode: int = 0o777) -> None:
     remember(folder)
 
 
-def refuse_unmounted(folder: str) -> None:
-    """Raises Refused where a folder is below a mount point on which nothing is mounted."""
+def refuse_unmounted(folder: str, so: str | None = None) -> None:
+    """Raises Refused where a folder is below a mount point on which nothing is mounted. so: what is
+    not done therefore; by default, nothing is made in the folder."""
+    so = so or f"nothing is made in {folder}"
     for point, where in sorted(_required(folder).items()):
         if _is_mounted(point) or _mounts_itself(point):
             continue
@@ -43,7 +45,7 @@ def refuse_unmounted(folder: str) -> None:
         else:
             why, accept = f"{where} lists it", f"remove it from {where} and type {accept}"
         raise errors.Refused(
-            f"{point} is not mounted on this host, and {why}: nothing is made in {folder}; type "
+            f"{point} is not mounted on this host, and {why}: {so}; type "
             f"'mount {point}', or, if {point} is no mount point any more, {accept}"
         )
 

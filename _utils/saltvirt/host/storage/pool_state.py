@@ -183,6 +183,8 @@ def remove(
     if str(name) not in pools.names(conn):
         return outcome
     pool = pools.lookup(conn, name)
+    if purge and pools.read(pool).type == "dir":  # it starts without what it holds
+        pools.refuse_unmounted(conn, pool, "its volumes cannot be deleted")
     _refuse_users(conn, pool, purge, force)
     # in this order: a transient pool that does not run is gone
     kind, persistent, active = pools.read(pool).type, pool.isPersistent(), pool.isActive()

@@ -98,14 +98,17 @@ def define(conn: libvirt.virConnect, spec: PoolSpec, making: PoolOptions) -> boo
     return True
 
 
-def refuse_unmounted(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> str | None:
+def refuse_unmounted(
+    conn: libvirt.virConnect, pool: libvirt.virStoragePool, so: str | None = None
+) -> str | None:
     """The folder of a pool that has one on this host. Raises Refused where its file system has to
-    be mounted: a pool of type dir starts without it, too."""
+    be mounted: a pool of type dir starts without it, too. so: as mounted.refuse_unmounted has it.
+    """
     there = read(pool)
     if there.type not in _FOLDERS or not connection.is_local(conn):
         return None
     if there.path:
-        mounted.refuse_unmounted(there.path)
+        mounted.refuse_unmounted(there.path, so)
     return there.path
 
 

@@ -53,7 +53,7 @@ def upload(
         size = _checked_size(volume, descriptor, path, part, capacity)
         volumes.refuse_written(conn, pool, volume, force)
         what = f"upload {path} to volume {name} in storage pool {pool}"
-        with translated(what), _same_size(volume, capacity):
+        with translated(what), volumes.closed(conn, pool, volume), _same_size(volume, capacity):
             _send(conn, volume, _Reader(descriptor, size), part.offset, sparse)
     except OSError as exc:
         raise errors.OperationFailed(f"cannot upload {path}: {exc.strerror}") from exc

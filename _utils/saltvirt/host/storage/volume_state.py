@@ -25,6 +25,7 @@ def converge(conn: libvirt.virConnect, desired: DesiredVolume, test: bool = Fals
     """
     volume = _find(conn, desired.pool, desired.spec.name)
     if volume is None:
+        pools.refuse_unmounted(conn, pools.lookup(conn, desired.pool))
         outcome = created(desired)
         if not test:
             volumes.define(conn, desired.pool, desired.spec)
@@ -112,6 +113,8 @@ def remove(
         return outcome
     volume = _find(conn, pool, name)
     if volume is None:
+        so = f"whether volume {name} is there is not known"
+        pools.refuse_unmounted(conn, pools.lookup(conn, pool), so)
         return outcome
     if not force:
         volumes.refuse_used(conn, pool, [volume])

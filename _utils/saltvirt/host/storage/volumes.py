@@ -261,6 +261,18 @@ def refuse_written(
         )
 
 
+@contextlib.contextmanager
+def closed(conn: libvirt.virConnect, pool: str, volume: libvirt.virStorageVol) -> Iterator[None]:
+    """For the block no QEMU opens a virStorageVol that is written over, so that no guest starts on
+    it meanwhile. Raises InvalidInput if one has it open by now."""
+    with usage.closed(conn, [volume.path()]) as held:
+        if why := held[volume.path()]:
+            raise errors.InvalidInput(
+                f"volume {volume.name()} in {pool} is not written over: {why}"
+            )
+        yield
+
+
 def _disk_of(
     conn: libvirt.virConnect, volume: libvirt.virStorageVol, own: frozenset[Key]
 ) -> set[str]:
