@@ -341,3 +341,25 @@ def test_a_network_that_goes_while_they_are_read_costs_only_itself(conn):
     assert sorted(found) == ["default", "going"]
     assert "no network with matching" in found["going"]["error"]
     assert found["default"]["active"] is True
+
+
+def test_the_default_port_group_moves_on_a_network_that_runs(virt, conn):
+    def groups():
+        found = ElementTree.fromstring(xml(conn)).iterfind("portgroup")
+        return {one.get("name"): (one.get("default"), len(one)) for one in found}
+
+    first = [{"name": "p", "default": True}]
+    assert virt["virt.network_define"]("lab", None, None, portgroups=first)
+    moved = [{"name": "q", "default": True}, {"name": "p"}]
+    assert virt["virt.network_update"]("lab", None, None, portgroups=moved) is True
+    assert groups() == {"p": (None, 0), "q": ("yes", 0)}
+    assert virt["virt.network_update"]("lab", None, None, portgroups=moved[::-1]) is False
+    back = [{"name": "q"}, {"name": "p", "default": True}]
+    assert virt["virt.network_update"]("lab", None, None, portgroups=back) is True
+    # of a change that fails nothing stays
+    slow = {"bandwidth": {"inbound": {"average": 100}}}
+    wrong = [{"name": "q", **slow}, *({"name": name, "default": True} for name in "prs")]
+    with pytest.raises(CommandExecutionError, match="Only one default is allowed"):
+        virt["virt.network_update"]("lab", None, None, portgroups=wrong)
+    assert groups() == {"p": ("yes", 0), "q": (None, 0)}
+    assert virt["virt.network_update"]("lab", None, None, portgroups=back) is False

@@ -38,7 +38,8 @@ Path = tuple[Any, ...]
 @dataclass(frozen=True)
 class NetworkChange:
     """One difference. When ``live``, virNetworkUpdate can apply it: command, section, xml,
-    parent_index (of the ``<ip>``, else -1); else the network is defined anew and restarted."""
+    parent_index (of the ``<ip>``, else -1), and old_xml to take it back; else the network is
+    defined anew and restarted."""
 
     path: str
     old: object = None
@@ -48,6 +49,7 @@ class NetworkChange:
     section: str = ""
     xml: str = ""
     parent_index: int = -1
+    old_xml: str = ""
 
 
 def changes(wanted: Network, actual: Network) -> list[NetworkChange]:
@@ -124,7 +126,8 @@ def _lists(wanted: Network, actual: Network, restart: bool) -> Iterator[NetworkC
         before, after = _keyed(old, keys), _keyed(new, keys)
         for key in [k for k in before if k not in after]:
             yield _change(name, section, "delete", before[key], None, restart, index)
-        for key, item in after.items():
+        # the default one last: there may be but one at a time
+        for key, item in sorted(after.items(), key=_is_default):
             if key not in before:
                 yield _change(name, section, "add", None, item, restart, index)
             elif _said(before[key]) != _said(item):
@@ -133,6 +136,10 @@ def _lists(wanted: Network, actual: Network, restart: bool) -> Iterator[NetworkC
                 else:
                     yield _change(name, section, "delete", before[key], None, restart, index)
                     yield _change(name, section, "add", None, item, restart, index)
+
+
+def _is_default(keyed: tuple[tuple[Any, ...], Element]) -> bool:
+    return bool(getattr(keyed[1], "default", None))
 
 
 def _pairs(
@@ -198,4 +205,5 @@ def _change(
         section=section,
         xml=device.tostring().strip() if device is not None else "",
         parent_index=index,
+        old_xml=old.tostring().strip() if old is not None else "",
     )

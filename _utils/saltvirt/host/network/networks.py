@@ -179,10 +179,10 @@ def _change(
         conn.networkDefineXML(new.tostring())
         undo.push(f"put back network {network.name()}", conn.networkDefineXML, old.tostring())
         for change in live:
-            _apply(network, change, change.command)
-            back = {"add": "delete", "delete": "add"}.get(change.command)
-            if back:
-                undo.push(f"put back {change.path}", _apply, network, change, back)
+            _apply(network, change, change.command, change.xml)
+            back = {"add": "delete", "delete": "add"}.get(change.command, change.command)
+            xml = change.old_xml or change.xml
+            undo.push(f"put back {change.path}", _apply, network, change, back, xml)
         undo.success()
 
 
@@ -218,13 +218,13 @@ def set_autostart(network: libvirt.virNetwork, on: bool) -> bool:
     return True
 
 
-def _apply(network: libvirt.virNetwork, change: NetworkChange, command: str) -> None:
+def _apply(network: libvirt.virNetwork, change: NetworkChange, command: str, xml: str) -> None:
     section = getattr(libvirt, f"VIR_NETWORK_SECTION_{change.section.upper().replace('-', '_')}")
     network.update(
         _COMMANDS[command],
         section,
         change.parent_index,
-        change.xml,
+        xml,
         libvirt.VIR_NETWORK_UPDATE_AFFECT_LIVE,
     )
 
