@@ -13,6 +13,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.diff import pending
+from saltvirt.host.domain import resize
 from saltvirt.host.provision import hotplug
 from saltvirt.metricshost import read
 from saltvirt.xml.domain import Domain
@@ -395,3 +396,26 @@ def test_an_update_that_finds_no_difference_writes_nothing(host):
     for test in (True, False):
         done = host.update(**given, disks=disks, interfaces=nics, test=test)
         assert done["changes"] == [] and written() == before
+
+
+def test_a_disk_that_was_not_released_does_not_grow_for_the_next_one(host, monkeypatch):
+    """A guest that runs has a disk at vdb that was taken from it, and gets another one there."""
+    monkeypatch.setattr(hotplug, "RELEASE_S", 0.5)
+    host.init(disks=[SYSTEM, DATA])
+    host.update(detach=["data"])
+    more = {**DATA, "name": "more", "size": 2 * DATA["size"]}
+    old, new = host.images / "g1_data.raw", host.images / "g1_more.raw"
+    for _ in range(2):
+        done = host.update(disks=[SYSTEM, more])
+        assert "warnings" not in done
+    assert done["definition"] is False
+    sizes = [path.stat().st_size for path in (old, new)]
+    done = host.update(disks=[SYSTEM, {**more, "size": 4 * DATA["size"]}])
+    still = f"g1 still runs with {old} at vdb, and its definition has {new} there: stop it first"
+    assert still in done["warnings"][0]
+    with pytest.raises(errors.Refused, match=still):
+        resize.grow(host.conn, "g1", "vdb", 8 * sizes[1])
+    assert [path.stat().st_size for path in (old, new)] == sizes
+    host.conn.lookupByName("g1").destroy()
+    assert resize.grow(host.conn, "g1", "vdb", 2 * sizes[1]) == (sizes[1], 2 * sizes[1])
+    assert old.stat().st_size == sizes[0]

@@ -48,9 +48,9 @@ def _nodes(dom: libvirt.virDomain, flags: int) -> dict[str, ElementTree.Element]
 
 
 def _find(conn: libvirt.virConnect, dom: libvirt.virDomain, target: str) -> _Disk:
-    """The _Disk with this target, of the running guest or of its definition."""
+    """The _Disk with this target, of the running guest or of its definition; of two the latter."""
     target = str(target)
-    now = _nodes(dom, 0)
+    now = _nodes(dom, 0) if _two(dom, target) is None else {}
     nodes = {**_nodes(dom, libvirt.VIR_DOMAIN_XML_INACTIVE), **now}
     if target not in nodes:
         there = ", ".join(sorted(nodes)) or "none"
@@ -70,6 +70,31 @@ def _find(conn: libvirt.virConnect, dom: libvirt.virDomain, target: str) -> _Dis
         path = describe.source_of(node)
     format = driver.get("type", "raw") if driver is not None else "raw"
     return _Disk(target, path, format, bool(dom.isActive() and target in now), volume, on_server)
+
+
+def _two(dom: libvirt.virDomain, target: str) -> tuple[Disk, Disk] | None:
+    """(the disk that the running guest has at the target, the one that its definition has there)
+    where these are not the same: it has not released the former."""
+    if not dom.isActive():
+        return None
+    now = _nodes(dom, 0).get(target)
+    then = _nodes(dom, libvirt.VIR_DOMAIN_XML_INACTIVE).get(target)
+    if now is None or then is None:
+        return None
+    here, there = Disk(now), Disk(then)
+    same = not here.source or not there.source or places(here) & places(there)
+    return None if same else (here, there)
+
+
+def refuse_two(dom: libvirt.virDomain, target: str) -> None:
+    """Raises Refused where the running guest has another disk at the target than its definition:
+    it is not clear which of them is meant."""
+    if found := _two(dom, target):
+        here, there = (disk.source.place() for disk in found)
+        raise errors.Refused(
+            f"{dom.name()} still runs with {here} at {target}, and its definition has {there} "
+            "there: stop it first"
+        )
 
 
 def _volume_of(conn: libvirt.virConnect, disk: Disk) -> libvirt.virStorageVol | None:
@@ -172,6 +197,7 @@ def grow(
     """
     dom = lookup.lookup(conn, name)
     creation.require_complete(dom, f"grow disk {target} of")
+    refuse_two(dom, str(target))
     disk = _find(conn, dom, target)
     with connection.translated(f"grow disk {target} of {name}"):
         before = _now(dom, disk)

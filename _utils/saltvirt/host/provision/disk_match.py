@@ -381,6 +381,7 @@ class DiskMatch:
             before = resize.size_of(self.conn, self.dom, target)
             if spec.size_bytes <= before:
                 return
+            resize.refuse_two(self.dom, target)
             saved_memory.refuse(self.dom, "grow a disk of")
             resize.refuse_shared(self.conn, self.dom, target)
         except errors.Refused as exc:
