@@ -636,3 +636,6 @@ def read_only(folder, *made):
     assert list(verify.backup(found, UUID, made[3], WHEN, lambda *_: None).broken) == ["vda"]
     [read] = keep.read_back(found, None, made[2], None, WHEN, lambda *_: None).backups
     assert (read.wrong, read.trouble) == (None, None)
+    [told] = keep.pruned(found, Retention(last=1), None, True).guests
+    gone = [one.ident for one in told.backups if not one.stays]
+    assert (told.trouble, gone) == (None, [*made[2::-1]])

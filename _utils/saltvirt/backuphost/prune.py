@@ -7,6 +7,7 @@ by kill -9, too, each backup that is left is as whole as it was.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 
 from saltvirt import errors
 from saltvirt.backuphost import receive, stands, verify
@@ -25,7 +26,9 @@ def guest(target: Target, uuid: str, rules: Retention, test: bool = False) -> li
     read: set[str] = set()
     kept: dict[str, str] = {}
     while True:
-        with target.locked(uuid, what="virt.backup_prune"):
+        # where nobody can write, as in a snapshot, nobody makes a backup either
+        look_only = test and target.folder.is_read_only
+        with nullcontext() if look_only else target.locked(uuid, what="virt.backup_prune"):
             if not test:
                 target.sweep(uuid)
             stock, held = target.stock(uuid), {**kept, **dict(_held(target, uuid))}

@@ -205,7 +205,9 @@ class Target:
             yield
 
     def is_used(self, uuid: str, ident: str) -> bool:
-        """Does somebody read it?"""
+        """Does somebody read it? Where nobody can write that is not asked: nothing is removed."""
+        if self.folder.is_read_only:
+            return False
         try:
             with self._alone(uuid, _ident(ident)):
                 return False
