@@ -106,7 +106,8 @@ def backup_undo(name, stop=False, test=False, **kwargs):
     :param test: only raise why it would not be done
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``left`` (what could not be taken away, and why)
+    :return: a dict: ``left`` (what could not be taken away, and why), and where there are any
+        ``detached`` (disks that were attached since; they stay, and the guest has them no more)
 
     :raises NotFound: no backup has taken its place, or it was confirmed
     :raises Refused: it runs, has snapshots or saved memory, or a disk that it had is gone

@@ -589,6 +589,32 @@ def test_a_purge_names_what_is_kept_of_the_guest_and_who_deletes_it(host):
     host.nothing_is_left()
 
 
+def test_a_disk_that_was_attached_since_is_named_by_an_undo(host):
+    host.restore()
+    added = str(host.folder / "added")
+    make(added, 3)
+    with host.conn() as conn:
+        dom = conn.lookupByName("web1")
+        dom.attachDeviceFlags(
+            DISK.format(format="qcow2", path=added, target="vdc"), libvirt.VIR_DOMAIN_AFFECT_CONFIG
+        )
+        done = over.undo(conn, host.config, "web1", False)
+    assert (done.left, done.detached) == ((), (added,))
+    assert host.is_old() and holds(added, 3)
+
+
+def test_a_guest_is_told_by_its_generation_id_that_it_was_set_back(host):
+    with host.conn() as conn:
+        text = conn.lookupByName("web1").XMLDesc(0).replace("<memory", "<genid/><memory", 1)
+        conn.defineXML(text)
+        ids = [Domain.fromstring(conn.lookupByName("web1").XMLDesc(0)).generation_id]
+        for only in ("vdb", None):
+            host.restore(only=only)
+            ids.append(Domain.fromstring(conn.lookupByName("web1").XMLDesc(0)).generation_id)
+            host.undo()
+    assert all(ids) and len({*ids}) == 3
+
+
 def test_it_is_not_renamed_before_it_is_confirmed_or_undone(host):
     host.restore()
     with pytest.raises(errors.Refused, match="then rename it"):

@@ -72,8 +72,10 @@ def test_what_a_guest_from_a_backup_is(conn, tools, itself):
     assert (disk.source.file, disk.driver_type, disk.target) == (path, "qcow2", "vda")
     assert (drive.device, drive.source.file) == ("cdrom", None)
     assert [(own.target, own.path) for own in built.record.disks] == [("vda", path)]
-    for own in (UUID, OTHER, MAC, "vnet7", "5907"):
+    for own in (UUID, MAC, "vnet7", "5907"):
         assert (own in text) is itself, own
+    # by another generation ID a system notices that its disks were set back
+    assert OTHER not in text and "<genid" in text
     # another guest is backed up only if that is said of it, too
     kept = {entry.key for entry in built.record.entries}
     assert kept == ({"groups", "backup"} if itself else {"groups"})
@@ -120,6 +122,26 @@ def test_a_disk_that_guests_share_is_restored_as_one_of_the_guest_alone(conn, to
     words = second(conn, tools, False, text).run().warnings
     assert "shareable" not in conn.lookupByName("web2").XMLDesc(0)
     assert sum("disk vda was shared with other guests" in one for one in words) == 1
+
+
+@pytest.mark.parametrize("itself", [True, False])
+def test_devices_of_the_host_that_it_was_on_are_named(conn, tools, itself):
+    at = "<address domain='0x0000' bus='0x03' slot='0x00' function='0x0'/>"
+    device = f"<hostdev mode='subsystem' type='pci' managed='yes'><source>{at}</source></hostdev>"
+    nic = f"<interface type='hostdev'><mac address='{MAC[:-1]}4'/><source>{at}</source></interface>"
+    one = second(conn, tools, False, SEEDED.replace("</devices>", f"{device}{nic}</devices>"))
+    one.itself = itself
+    one.say_devices()
+    [said] = tools.warnings
+    assert f"(pci 0 3 0 0, interface {MAC[:-1]}4)" in said and "before it is started" in said
+
+
+def test_one_of_which_it_is_kept_how_it_was_is_not_made_anew(conn, tools):
+    """Its files would have the names of those that an undo deletes."""
+    kept()
+    with pytest.raises(errors.Refused, match=r"how web1 was before 000001-x .* is still kept here"):
+        made(conn, tools, "vda").check()
+    made(conn, tools, "vda", itself=False, name="web2").check()
 
 
 @pytest.mark.parametrize("damaged", [True, False])
@@ -265,6 +287,18 @@ def test_what_is_kept_of_two_of_one_name_is_nobodys(conn, tools):
         with pytest.raises(errors.Refused, match="two guests called web1 are kept: see /"):
             ask()
     assert len([*aside.every()]) == 2
+
+
+def test_what_is_kept_of_a_guest_that_is_gone_is_found_beside_another_of_its_name(conn, tools, dom):
+    kept(uuid=OTHER)
+    assert over.plan(conn, "web1").delete == []
+    with pytest.raises(errors.Refused, match="web1 is another guest by now: rename or purge"):
+        over.undo(conn, tools.admission_config, "web1", True)
+    assert conn.lookupByName("web1").UUIDString() == UUID
+    over.confirm(conn, tools.admission_config, "web1")
+    assert [*aside.every()] == []
+    with pytest.raises(errors.NotFound, match="no backup has taken the place of web1"):
+        over.plan(conn, "web1")
 
 
 def test_one_that_was_renamed_since_is_not_brought_back_under_its_old_name(conn, tools, dom):

@@ -35,6 +35,7 @@ class Cloud(Purged):
         super().__init__(tmp_path, PLAN, hv2={"/nfs/a": None, "/nfs/b": "db1 has it"})
         self.guests = {"hv1": {"web1": "shutdown"}, "hv2": {"db1": "running"}}
         self.left, self.refused, self.done, self.down = left, refused, [], set()
+        self.detached = []
 
     def hosts(self, only=None):
         if only not in (None, "hv1", "hv2"):
@@ -58,7 +59,8 @@ class Cloud(Purged):
         if self.refused:
             raise errors.Refused(self.refused)
         if fun == "virt.backup_undo":
-            return {"left": list(self.left)}
+            more = {"detached": self.detached} if self.detached else {}
+            return {"left": list(self.left), **more}
         assert fun == "virt.backup_confirm"
         return self.plans if kwarg.get("test") else GONE
 
@@ -127,6 +129,12 @@ def test_what_is_undone_is_said_by_its_host(cloud):
     short = Undo(cloud, "web1", report).run()
     assert not short.complete
     assert short.comment.endswith("and off; /new is in use: run it again when that has ended")
+    cloud.left, cloud.detached = [], ["/added"]
+    more = Undo(cloud, "web1", report).run()
+    assert more.complete and more.more["detached"] == ["/added"]
+    assert more.comment.endswith(
+        "; /added, a disk that it was given since, stays, and is attached to it no more"
+    )
 
 
 def test_a_look_at_what_would_be_undone(cloud):

@@ -89,11 +89,18 @@ class Undo:
             keepers.refuse(self.fleet.opts, name)
             host = self._where(name)
             said = self.fleet.one(host, "virt.backup_undo", self._asked(name), long=True)
-            left = Undone.from_answer(said, host).left
+            done = Undone.from_answer(said, host)
         comment = f"{name} on {host} is as it was, and off"
-        comment += "".join(f"; {one}: run it again when that has ended" for one in left)
+        comment += "".join(f"; {one}: run it again when that has ended" for one in done.left)
+        comment += "".join(
+            f"; {one}, a disk that it was given since, stays, and is attached to it no more"
+            for one in done.detached
+        )
         self.report.done(comment, host=host)
-        return Result(name, comment, {"undone": True}, {"host": host}, not left)
+        more: dict[str, Any] = {"host": host}
+        if done.detached:
+            more["detached"] = list(done.detached)
+        return Result(name, comment, {"undone": True}, more, not done.left)
 
     def _asked(self, name: str) -> dict[str, Any]:
         return {"name": name, "stop": self.stop}

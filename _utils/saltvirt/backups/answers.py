@@ -209,6 +209,8 @@ class RestoredDisk(Fact):
 
 @dataclass(frozen=True)
 class Undone(Fact):
-    """What `virt.backup_undo` answers. left: what could not be taken away, and why."""
+    """What `virt.backup_undo` answers. left: what could not be taken away, and why. detached: paths
+    of disks that were attached since, which stay, and which the guest has no more."""
 
     left: tuple[str, ...] = ()
+    detached: tuple[str, ...] = seldom(())

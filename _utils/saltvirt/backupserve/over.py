@@ -32,6 +32,7 @@ from saltvirt.host.domain.aside import Aside
 from saltvirt.host.domain.purge import PurgePlan
 from saltvirt.host.migration import departed, move_journal
 from saltvirt.host.provision import admission, disk_notes, disks
+from saltvirt.host.provision.guest_builder import set_back
 from saltvirt.host.storage import deletion, files, usage
 from saltvirt.host.storage import identity as identities
 from saltvirt.xml.domain import Domain
@@ -79,6 +80,12 @@ class Over(Restore):
             disk_notes.remove(self.conn, name)
             self.check()
             return self.all_or_nothing()
+
+    def refuse_kept(self) -> None:
+        """That is asked of the guest that is there."""
+
+    def say_devices(self) -> None:
+        """It has them already."""
 
     def wants(self, target: str) -> bool:
         return self.only in (None, target)
@@ -183,6 +190,7 @@ class Over(Restore):
             if disk.target == self.only:
                 self.point(record, disk, work.file)
         identity.carry(self.there, built)
+        set_back(built)
         if not self.there.record:  # it is none of ours: all that it writes to is its own
             built.record = None
         return built
@@ -239,6 +247,7 @@ def undo(
         if test:
             return Undone()
         with config.lock():
+            away = _attached_since(conn, kept, dom)
             if dom is not None and dom.isActive():
                 lifecycle.stop(dom)
             if dom is None or _is_new(conn, dom, kept):
@@ -253,7 +262,24 @@ def undo(
         if not left:
             disk_notes.remove(conn, name)
             aside.forget(kept.uuid)
-        return Undone(left)
+        return Undone(left, away)
+
+
+def _attached_since(
+    conn: libvirt.virConnect, kept: Aside, dom: libvirt.virDomain | None
+) -> tuple[str, ...]:
+    """Real paths of disks that the guest has only since the backup took its place."""
+    if dom is None or not _is_new(conn, dom, kept):
+        return ()
+    made = {files.real(path) for path in kept.made}
+    now = {
+        files.real(path): {*files.chain_paths(path, format)}
+        for tree in files.trees(dom)
+        for path, format, why in purge.own_disks(conn, tree)
+        if why is None
+    }
+    known = made | _reached(conn, kept.tree)
+    return tuple(sorted(one for one, chain in now.items() if not {one, *chain} & known))
 
 
 def plan(conn: libvirt.virConnect, name: str, unused: Collection[str] = ()) -> PurgePlan:
@@ -321,12 +347,14 @@ def _own(conn: libvirt.virConnect, kept: Aside) -> dict[str, str | None]:
 
 
 def _kept(conn: libvirt.virConnect, name: str) -> tuple[Aside, libvirt.virDomain | None]:
-    """What is kept of a guest, and the guest, None where it is gone. Raises NotFound, Refused."""
+    """What is kept of a guest, and the guest, None where it is gone, also if another one has its
+    name. Raises NotFound, Refused."""
     dom = lookup.find(conn, name)
-    if dom is not None:
-        found = [one for one in [aside.of(dom.UUIDString())] if one]
-    else:
-        found = [one for one in aside.every() if one.name == name]
+    found = [one for one in [aside.of(dom.UUIDString()) if dom is not None else None] if one]
+    if not found:  # of a guest that is gone, whose name another one may have by now
+        here = {*lookup.uuids(conn).values()}
+        found = [one for one in aside.every() if one.name == name and one.uuid not in here]
+        dom = None
     if not found:
         raise errors.NotFound(
             f"no backup has taken the place of {name} on {conn.getHostname()}, or it was confirmed"
@@ -409,6 +437,11 @@ def _against_undo(
         if why is None and not usage.is_there(conn, path)
     ]
     if dom is None:
+        if lookup.find(conn, kept.name) is not None:
+            found.append(
+                f"{kept.name} is another guest by now: rename or purge that first, or {CONFIRM} "
+                f"{kept.name} deletes what is kept of the former"
+            )
         if departed.why(kept.name):
             found.append(
                 f"{kept.name} was moved to another host: as it was it would be there twice; bring "

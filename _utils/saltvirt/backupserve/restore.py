@@ -16,7 +16,7 @@ from saltvirt.backupserve import state as guest_state
 from saltvirt.design import identity
 from saltvirt.design.domain import RECORD_VERSION
 from saltvirt.host import connection
-from saltvirt.host.domain import metadata
+from saltvirt.host.domain import aside, metadata
 from saltvirt.host.domain.aside import KeptState
 from saltvirt.host.provision import disks, macs
 from saltvirt.host.provision.guest_builder import (
@@ -25,6 +25,7 @@ from saltvirt.host.provision.guest_builder import (
     Tools,
     become_another,
     interfaces_of_copy,
+    set_back,
 )
 from saltvirt.images import locks
 from saltvirt.images import tools as programs
@@ -100,6 +101,7 @@ class Restore(GuestBuilder):
         self.tools.say("check", f"checking what the backup {self.shown.ident} needs here")
         if self.guest.seed and not self.tools.seeder:
             raise errors.Unsupported("this host cannot seed: give seed=False")
+        self.refuse_kept()
         there = {disk.target for disk in self.model.disks}
         for one in self.shown.disks:
             if one.target not in there:
@@ -108,6 +110,17 @@ class Restore(GuestBuilder):
                 self.works.append(self.work(one, self.place(one.target)))
         self._say_what_differs()
         self.admit(self.definition())
+
+    def refuse_kept(self) -> None:
+        """Raises Refused for a guest of which an earlier restore keeps how it was: by the names of
+        files, which come again, it is known which of the two a guest is."""
+        kept = aside.of(self.model.uuid or "") if self.itself else None
+        if kept:
+            raise errors.Refused(
+                f"how {kept.name} was before {kept.backup} took its place is still kept here: "
+                f"virt.backup_undo {kept.name} brings that back, and over=True then restores in "
+                f"its place; virt.backup_confirm {kept.name} deletes it"
+            )
 
     def _say_what_differs(self) -> None:
         shown = {one.target for one in self.shown.disks}
@@ -122,6 +135,18 @@ class Restore(GuestBuilder):
                 )
             if self.shown.damaged and target not in shown and not disk.removable_medium:
                 self.tools.warn(f"disk {target} is not restored: the backup does not show it")
+        self.say_devices()
+
+    def say_devices(self) -> None:
+        """Names the devices of a host that come along by their addresses."""
+        nics = [f"interface {one.mac}" for one in self.model.interfaces if one.type == "hostdev"]
+        own = [" ".join(map(str, one.source_key())) for one in self.model.host_devices]
+        if nics or own:
+            self.tools.warn(
+                f"{self.guest.name} has devices of the host that it was on, by their addresses "
+                f"({', '.join([*own, *nics])}): look whether it is to have those here before it "
+                "is started"
+            )
 
     def wants(self, target: str) -> bool:
         """Whether this disk of the backup is made."""
@@ -245,6 +270,7 @@ class Restore(GuestBuilder):
             else:
                 built.disks.remove(disk)
         built.os.forget_variables()
+        set_back(built)
         if not self.itself:
             self._another(built)
         identity.carry(self.model, built, self.macs)

@@ -467,11 +467,17 @@ def become_another(built: Domain, new_macs: Iterable[str]) -> None:
     for cid in built.need().iterfind("devices/vsock/cid"):
         cid.attrib.pop("address", None)  # libvirt chooses one that no other guest runs with
         cid.set("auto", "yes")
-    genid = built.need().find("genid")
-    if genid is not None:
-        genid.text = None  # libvirt makes another: by it a system notices that it is a copy
+    set_back(built)
     for display in built.graphics:
         display.port, display.autoport = None, True
+
+
+def set_back(built: Domain) -> None:
+    """A generation ID is taken out of a definition: libvirt makes another, by which a system
+    notices that it is a copy, or that its disks were set back."""
+    genid = built.need().find("genid")
+    if genid is not None:
+        genid.text = None
 
 
 def interfaces_of_copy(dom: libvirt.virDomain, original: Domain) -> list[dict[str, Any]]:
