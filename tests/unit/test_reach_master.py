@@ -24,6 +24,8 @@ from saltvirt.pki.host import own_pair
 from saltvirt.reachmaster import guest, news, pages, serve, tickets, view, way
 from tests.clock import until
 from tests.lab.paths import REPOSITORY
+from tests.unit.test_placement import guest as placed
+from tests.unit.test_placement import host as host_with
 
 DIGEST = "a" * 64
 SECRET = "s" * 43
@@ -270,6 +272,41 @@ def test_a_host_that_says_nothing_of_its_guests_takes_no_page_from_anybody(opts,
     one.last = view.Look(1, 0.0, {"hv1": about, "hv2": good})
     found = one.seen(None)
     assert found.guests == {"web2"} and json.loads(found.texts["hv1"][1])["query"] == shown
+
+
+def test_events_are_told_by_the_rights_of_the_last_look(opts, monkeypatch):
+    """Each question for a user's groups may be a round trip to a directory: events are many."""
+    opts.update(
+        pki_dir=opts["cachedir"],
+        virt={"rights": {"eauth": "ldap", "grants": [
+            {"who": "%web", "verbs": ["query"], "guests": ["web*"]},
+            {"who": "ops", "verbs": ["query"], "everything": True},
+        ]}},
+    )  # fmt: skip
+    asked = []
+
+    def groups(_opts, _eauth, user):
+        asked.append(user)
+        return ("web",)
+
+    monkeypatch.setattr(view.allowed.asker, "groups", groups)
+    one = view.View(opts, lambda: False)
+    one._watching += [None, None]
+    one.last = view.Look(1, 0.0, hosts=[host_with("hv1", [placed("web1")])],
+                         told={"hv1": {"vm_info": {"web1": {}, "db1": {}}}})  # fmt: skip
+    for user, hears in (("anna", [True, False]), ("ops", [True, True])):
+        one.seen(user)
+        before = len(asked)
+        for _ in range(10):
+            told = [
+                one.told_to(user, news.News(f"salt/virt/{name}/init/copy", {"text": "x"}, name))
+                for name in ("web1", "db1")
+            ]
+            assert [each is not None for each in told] == hears
+        assert len(asked) == before
+    one.last = view.Look(2, 0.0, why="no hypervisor")
+    assert one.told_to("anna", news.News("salt/virt/web1/init/copy", {}, "web1")) is None
+    assert one.told_to("ops", news.News("salt/virt/web1/init/copy", {}, "web1")) == {}
 
 
 def test_an_event_of_others_is_no_news(opts):
