@@ -79,6 +79,42 @@ def disks(conn, *xml):
 # -- a guest ------------------------------------------------------------------------------
 
 
+class Jobless:
+    """A domain of the test driver, which knows no jobs."""
+
+    def __init__(self, dom):
+        self._dom = dom
+
+    def __getattr__(self, name):
+        return getattr(self._dom, name)
+
+    def jobInfo(self):
+        return [0]
+
+
+@pytest.mark.parametrize("active", [True, False])
+def test_disks_that_a_running_guest_gets_at_its_next_start_are_told_apart(dom, tmp_path, active):
+    paths = [str(tmp_path / name) for name in ("a", "b", "iso")]
+    for path in paths:
+        Path(path).write_bytes(bytes(4096))
+    one = "<disk type='file'><driver name='qemu' type='raw'/><source file='{}'/><target dev='{}'/>"
+    first, second, *_ = (
+        one.format(path, f"vd{name}") for path, name in zip(paths, "abc", strict=True)
+    )
+    empty = "<disk type='file' device='cdrom'><target dev='hdc'/><readonly/></disk>"
+    text, conn = dom.XMLDesc(), dom.connect()
+    now = text.replace("</devices>", f"{first}</disk></devices>")
+    dom = conn.defineXML(now)
+    if active:
+        dom.create()
+    conn.defineXML(now.replace("</devices>", f"{second}</disk>{empty}</devices>"))
+    report = facts.guest(Jobless(dom))
+    has = [disk.source for disk in report.disks if disk.source]
+    later = [(disk.target, disk.source, disk.size_bytes) for disk in report.later]
+    assert (has, later) == (([paths[0]], [("vdb", paths[1], 4096)]) if active else (paths[:2], []))
+    assert set(facts.paths(report)) == set(paths[:2]), "the target is asked about both"
+
+
 def test_where_the_variables_of_a_guest_are_that_names_none(tmp_path, monkeypatch):
     """Where libvirt chooses the firmware only a running guest's definition names them."""
     monkeypatch.setattr(files, "_VARIABLES", str(tmp_path))

@@ -173,7 +173,8 @@ class GuestReport(Fact):
     stands_on: the backup from which it runs as long as not all its blocks are here. host_cpu: that
     of its host, where the guest has just that (``host-passthrough``). phase: of its creation.
     process: what tells the process that runs it from an earlier and a later one. cid: of its vsock,
-    where it has a fixed one. secrets: of libvirt, that it needs to start.
+    where it has a fixed one. secrets: of libvirt, that it needs to start. later: disks that it gets
+    at its next start, by its definition.
     """
 
     name: str
@@ -211,6 +212,12 @@ class GuestReport(Fact):
     process: str | None = seldom(None)
     cid: int | None = seldom(None)
     secrets: tuple[SecretReference, ...] = seldom(())
+    later: tuple[DiskReport, ...] = seldom(())
+
+    @property
+    def every_disk(self) -> tuple[DiskReport, ...]:
+        """Those that it has, and those that it gets."""
+        return (*self.disks, *self.later)
 
 
 @dataclass(frozen=True)

@@ -509,3 +509,25 @@ def test_a_secret_that_the_target_lacks_is_named_with_what_to_type():
     [why] = reasons(facts.guest(), facts.host(lacking=(one,)))
     assert why.startswith("disk vda needs libvirt's secret 12-34 (ceph client.virt), which hv2 ")
     assert "virsh secret-define" in why and "secret-set-value 12-34" in why
+
+
+LATER = {"target": "vdb", "source": "/vm/web1_vdb.qcow2"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "place", "words"),
+    [
+        ({}, {"shared": True, "exists": True}, None),
+        ({}, {"shared": False}, "disk vdb (/vm/web1_vdb.qcow2) is the guest's from its next start"),
+        ({}, {"shared": None}, "is the guest's from its next start on, and hv2 does not have it: "),
+        ({"read_only": True, "device": "cdrom"}, {"exists": True}, None),
+        ({"read_only": True, "device": "cdrom"}, {}, "cdrom vdb is /vm/web1_vdb.qcow2, which hv2 "),
+    ],
+)
+def test_a_disk_of_the_next_start_would_stay_behind(changes, place, words):
+    """libvirt takes the definition along: the guest could not be started again."""
+    places = {"/vm/web1_vda.qcow2": facts.place(), LATER["source"]: facts.place(**place)}
+    guest = facts.guest(later=[facts.disk(**LATER, **changes)])
+    found = reasons(guest, facts.host(places=places))
+    assert len(found) == bool(words)
+    assert words is None or words in found[0]

@@ -52,6 +52,7 @@ def guest(dom: libvirt.virDomain) -> GuestReport:
         stood = stands.of(dom.name())
         # what it stands on is read from another machine, if that can be reached
         disks, apart = ((), ()) if stood else _storage(dom, root)
+        later = () if stood or not active else _later(dom, root)
         return GuestReport(
             name=dom.name(),
             uuid=dom.UUIDString(),
@@ -88,6 +89,7 @@ def guest(dom: libvirt.virDomain) -> GuestReport:
             process=process(dom),
             cid=min(_cids([root]), default=None),
             secrets=secrets.of(conn, root),
+            later=later,
         )
 
 
@@ -142,6 +144,15 @@ def _storage(
     theirs = set[str]().union(*map(guest_disks.of_snapshot, snapshots))
     known = {files.real(path) for path in seen if path}
     return disks, tuple(sorted(p for p in theirs if files.real(p) not in known))
+
+
+def _later(dom: libvirt.virDomain, root: Element) -> tuple[DiskReport, ...]:
+    """The disks that a running guest has not yet: libvirt takes its definition along, and nobody
+    would copy them. root: what it runs with."""
+    if not dom.isPersistent():
+        return ()
+    definition = ElementTree.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
+    return guest_disks.read(definition, dom.connect(), but=root)
 
 
 def _nic(nic: Element) -> Nic:
@@ -325,7 +336,7 @@ def paths(report: GuestReport) -> list[str]:
     """Every path of the source that matters at the same place on the target: disks that are no
     volumes, backing files, variables."""
     found: list[str | None] = []
-    for disk in report.disks:
+    for disk in report.every_disk:
         if _is_there(disk):
             found += [] if disk.pool else [disk.source]
             found += [base.path for base in disk.chain]
@@ -344,8 +355,8 @@ def _folders(
     by_folder: dict[str, list[str]] = {}
     for path in paths(report):
         by_folder.setdefault(os.path.dirname(path), []).append(path)
-    bases = {base.path: base for disk in report.disks for base in disk.chain}
-    blocks = {disk.source: disk for disk in report.disks if disk.type == "block"}
+    bases = {base.path: base for disk in report.every_disk for base in disk.chain}
+    blocks = {disk.source: disk for disk in report.every_disk if disk.type == "block"}
     seen: dict[str, PlaceReport] = {}
     free: dict[str, int | None] = {}
     for folder, inside in by_folder.items():
@@ -362,7 +373,7 @@ def _folders(
                 seen[path] = _device(peer, pool, path, blocks[path])
         for path, same in compared.items():  # now that others can have the folder: it may take long
             seen[path] = replace(seen[path], same=same())
-    for disk in report.disks:
+    for disk in report.every_disk:
         if disk.pool and not disk.trouble:
             mark = marks.get(os.path.dirname(disk.source or ""))
             found, room = volumes.there(peer, disk, disk.pool, mark)
@@ -443,7 +454,7 @@ def marked(report: GuestReport) -> AbstractContextManager[dict[str, str]]:
     """Puts a file with a name of its own beside each file of the guest for the block:
     {folder: name}, see shared_folders."""
     found: list[str] = [report.nvram] if report.nvram else []
-    for disk in report.disks:
+    for disk in report.every_disk:
         if _is_there(disk) and disk.type == "file" and (disk.seed or not disk.read_only):
             found += [disk.source or "", *(base.path for base in disk.chain)]
     return shared_folders.put(found)

@@ -27,14 +27,23 @@ _SOURCE = ("file", "dev", "name", "volume", "dir")
 
 
 def read(
-    root: Element, conn: libvirt.virConnect, own: Collection[str] = ()
+    root: Element,
+    conn: libvirt.virConnect,
+    own: Collection[str] = (),
+    but: Element | None = None,
 ) -> tuple[DiskReport, ...]:
     """The disks of a domain.
 
     root: the domain's XML as an Element; conn: of its host; own: real paths of the guest's own
     files. Sizes and backing files come from the files themselves, read without taking their locks.
+    but: the XML of a domain whose disks, and drives without a medium, are left out.
     """
-    found = [_disk(element, conn) for element in root.iterfind("devices/disk")]
+    known = {_place(disk) for disk in but.iterfind("devices/disk")} if but is not None else set()
+    found = [
+        _disk(element, conn)
+        for element in root.iterfind("devices/disk")
+        if but is None or (any(_place(element)) and _place(element) not in known)
+    ]
     return tuple(
         _seed(
             replace(disk, chain=tuple(replace(b, own=_is_own(b.path, own)) for b in disk.chain)),
@@ -53,6 +62,14 @@ def _seed(disk: DiskReport, own: Collection[str]) -> DiskReport:
     if files.real(place) not in own or not os.path.isfile(place):
         return disk
     return replace(disk, seed=True, used_bytes=os.path.getsize(place))
+
+
+def _place(disk: Element) -> tuple[str, ...]:
+    """What a disk's medium is, without its format and its options."""
+    source = disk.find("source")
+    found = {} if source is None else source.attrib
+    local = [files.real(found[word]) for word in ("file", "dev", "dir") if found.get(word)]
+    return (*local, *(found.get(word, "") for word in ("pool", "volume", "protocol", "name")))
 
 
 def _is_own(path: str, own: Collection[str]) -> bool:

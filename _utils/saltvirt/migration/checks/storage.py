@@ -31,6 +31,7 @@ def reasons(guest: GuestReport, host: TargetReport, request: CheckedMigration) -
             yield from _kept(guest, disk, host)
         elif plan.how != storage.SEED:
             yield from _copied(guest, disk, plan, host, request)
+    yield from _later(guest, host)
     yield from _variables(guest, host)
     yield from _room(host, request)
     yield from _way(guest, request)
@@ -47,6 +48,19 @@ def _shared(guest: GuestReport, disk: DiskReport, request: CheckedMigration) -> 
             f"disk {disk.target} is on shared storage with cache={disk.cache or 'default'}: "
             "the other host could read old data; use cache none"
         )
+
+
+def _later(guest: GuestReport, host: TargetReport) -> Iterator[str]:
+    """Disks of its next start come along with the definition alone, without their data."""
+    for disk, plan in zip(guest.later, storage.plan(guest.later, host.places), strict=True):
+        if plan.how == storage.KEEP:
+            yield from _kept(guest, disk, host)
+        elif plan.how != storage.SHARED:
+            yield (
+                f"disk {disk.target} ({disk.key}) is the guest's from its next start on, and "
+                f"{host.hostname} does not have it: stop the guest and start it again first, so "
+                "that the disk moves along, or detach the disk"
+            )
 
 
 def _cached(disk: DiskReport) -> bool:
