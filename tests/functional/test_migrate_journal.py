@@ -60,7 +60,7 @@ def test_a_second_migration_is_refused_and_a_killed_one_leaves_its_journal(tmp_p
         assert other.stdout.readline() == "held\n"
         with pytest.raises(OperationFailed, match="another migration of web1"):
             move_journal.Journal(tmp_path, "web1").__enter__()
-        held = UnfinishedMigration("qemu+tls://hv2/system", at_work=True)
+        held = UnfinishedMigration("qemu+tls://hv2/system", at_work=True, uuid="u")
         assert move_journal.unfinished(tmp_path) == {"web1": held}
         other.send_signal(signal.SIGKILL)
     assert move_journal.unfinished(tmp_path)["web1"].at_work is False
@@ -97,7 +97,7 @@ def test_a_file_in_which_something_else_is_is_named(tmp_path, text, words):
     with move_journal.Journal(tmp_path, "db1") as journal:
         journal.write(ENTRY)
     listed = move_journal.unfinished(tmp_path)
-    assert listed["db1"] == UnfinishedMigration(ENTRY.target)
+    assert listed["db1"] == UnfinishedMigration(ENTRY.target, uuid="u")
     assert listed["web1"] == UnfinishedMigration("", wrong=str(said.value))
 
 
