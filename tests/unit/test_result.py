@@ -1,3 +1,6 @@
+import errno
+import os
+
 import pytest
 
 pytest.importorskip("salt")
@@ -46,6 +49,19 @@ def test_an_error_of_ours_is_said_to_be_one():
     data = move("web1", "hv2")["data"]
     assert data["retcode"] == 1
     assert "internal error: ZeroDivisionError" in data["web1"]["comment"]
+
+
+@result.reporting
+def write(name, path=None):
+    """A function of the runner on a master whose disk is full."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), *([path] if path else []))
+
+
+def test_a_full_disk_of_the_master_is_no_error_of_ours():
+    found = write("web1", path="/var/lib/x")["data"]["web1"]
+    assert found["comment"] == "this master cannot write /var/lib/x: No space left on device"
+    found = write("web1")["data"]["web1"]
+    assert found["comment"] == "this master cannot write its files: No space left on device"
 
 
 @result.reporting

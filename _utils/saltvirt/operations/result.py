@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import inspect
 import logging
@@ -20,6 +21,9 @@ _NAMES = {"name", "vm_", "new", "host", "target", "lost", "snapshot", "what", "h
 _FLAGS = {"test", "overcommit", "wait", "autostart"}
 # the arguments that are True, False, or a word of their own, such as seed=cloud-init
 _SWITCHES = {"seed"}
+
+# a file system of the master's takes nothing
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 # what a function of the runner gives back
 Answer = dict[str, Any]
@@ -125,6 +129,8 @@ def _reporting(function: Callable[..., Answer], several: str | None) -> Callable
         except Exception as exc:
             log.exception("virt.%s", function.__name__)
             comment = f"internal error: {exc!r}; please report it with the traceback above"
+            if isinstance(exc, OSError) and exc.errno in _FULL:
+                comment = f"this master cannot write {exc.filename or 'its files'}: {exc.strerror}"
             return shown(failed(about, comment))
 
     return wrapper
