@@ -39,7 +39,7 @@ with saltvirt.later():
     from saltvirt.host.network import own_address
     from saltvirt.host.node import steps
     from saltvirt.host.provision import admission
-    from saltvirt.host.storage import shared
+    from saltvirt.host.storage import mounted, shared
     from saltvirt.migration import options, transport, where
     from saltvirt.pki.host import validity
     from saltvirt.placement import policy
@@ -78,6 +78,7 @@ def _job(vm_, target, kwargs):
         for use, one in base.mapping(given.pop("certificates", None) or {}, "certificates").items()
     }
     address = given.pop("address", None)
+    unmounted = values.paths(given.pop("unmounted", None) or [], "unmounted")
     get = __salt__["config.get"]
     configured = options.configured(get)
     of_host = settings.option(get, "migration:address")
@@ -100,6 +101,7 @@ def _job(vm_, target, kwargs):
         ratios=policy.ratios(sent["ratios"]),
         limits=policy.limits(sent["limits"]),
         overcommit=admission_config.overcommit,
+        unmounted=tuple(unmounted),
         certificates={"source": validity.here(__opts__["id"]), "target": certificates},
         tell=_teller(name),
     )
@@ -174,6 +176,8 @@ def migrate(vm_, target, **kwargs):
     :param address: where the target's QEMU is reached; ``salt-run virt.migrate`` asks the target
         for its own ``virt:migration:address``. Without it an address in this host's own
         ``virt:migration:address`` that is not this host's is taken for the target's
+    :param unmounted: the target's mount points on which nothing is mounted, as the runner has asked
+        for them: nothing is copied below them
     :param connection: URI of our own libvirt, overriding ``virt:connection:uri``
     :param username: to connect with on the target
     :param password: to connect with on the target
@@ -323,7 +327,7 @@ def migrate_locations(**kwargs):
         ``maintenance`` (the reason, or None), ``address`` (where guests that come reach it;
         None: by its name),
         ``certificates`` (those of this host: use to ``host``, ``file``, ``until``, ``wrong``),
-        ``uuids`` (name to UUID)
+        ``uuids`` (name to UUID), ``unmounted`` (its mount points on which nothing is mounted)
 
     CLI Example:
 
@@ -347,6 +351,7 @@ def migrate_locations(**kwargs):
         address=_address(),
         certificates=validity.here(__opts__["id"]),
         maintenance=maintenance.reason(),
+        unmounted=tuple(mounted.unmounted()),
     ).to_answer()
 
 

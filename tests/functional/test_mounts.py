@@ -58,6 +58,19 @@ def refused(folder, call, accept=""):
     return str(caught.value)
 
 
+def test_a_master_is_told_of_what_is_not_mounted(tmp_path):
+    """It tells the old host of a guest that moves here, which cannot ask this host's files."""
+    folder = tmp_path / "images"
+    lines = f"server:/a {folder} nfs defaults\nserver:/b {tmp_path}/b nfs noauto\n/dev/a / ext4\n"
+    (tmp_path / "fstab").write_text(lines)
+    with mounted_at(folder):
+        mounted.remember(str(folder / "web1"))
+        assert mounted.unmounted() == []
+    assert mounted.unmounted() == [str(folder)]
+    (tmp_path / "fstab").unlink()
+    assert mounted.unmounted() == [str(folder)], "it is remembered"
+
+
 @pytest.mark.parametrize("test", [False, True])
 def test_a_disk_is_not_made_on_the_disk_below(host, test):  # noqa: F811
     with mounted_at(host.images):

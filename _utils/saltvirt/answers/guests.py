@@ -30,7 +30,8 @@ class MigrationFacts(HostGuests):
     """What `virt.migrate_locations` answers. unfinished: guests whose migration from here was
     broken off. ratios, limits: its own `virt:ratios` and `virt:placement`, as they are. address:
     where guests that come reach it; None: by its name. certificates: by their use. maintenance: why
-    it takes no guests. uuids: name to UUID; empty of a host that does not tell."""
+    it takes no guests. uuids: name to UUID; empty of a host that does not tell. unmounted: its
+    mount points on which nothing is mounted."""
 
     unfinished: tuple[str, ...]
     ratios: Any = None
@@ -39,6 +40,7 @@ class MigrationFacts(HostGuests):
     certificates: dict[str, Certificate] = field(default_factory=dict)
     maintenance: str | None = None
     uuids: dict[str, str] = seldom({})
+    unmounted: tuple[str, ...] = seldom(())
 
 
 @dataclass(frozen=True)

@@ -271,7 +271,7 @@ def _all_reasons(
 def _reported(seen: MigrationLocations, host: str | None) -> dict[str, Any]:
     """What a target has said of itself that its libvirt does not tell the source."""
     said = seen.hosts[host].to_answer() if host in seen.hosts else {}
-    words = ("ratios", "limits", "certificates", "address")
+    words = ("ratios", "limits", "certificates", "address", "unmounted")
     return {key: said[key] for key in words if said.get(key)}
 
 

@@ -531,3 +531,31 @@ def test_a_disk_of_the_next_start_would_stay_behind(changes, place, words):
     found = reasons(guest, facts.host(places=places))
     assert len(found) == bool(words)
     assert words is None or words in found[0]
+
+
+@pytest.mark.parametrize(
+    ("point", "changes", "folder"),
+    [
+        ("/vm", {}, "/vm"),
+        ("/", {}, None),
+        ("/v", {}, None),
+        ("/images", {"disks": [facts.disk(chain=[facts.BASE])]}, "/images"),
+        ("/var/lib/libvirt", {"nvram": "/var/lib/libvirt/qemu/nvram/web1.fd"},
+         "/var/lib/libvirt/qemu/nvram"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("shared", [True, False])
+def test_nothing_is_copied_below_a_mount_point_on_which_nothing_is_mounted(
+    point, changes, folder, shared
+):
+    """It would fill the root's file system, and the next mount would hide it."""
+    guest = facts.guest(active=False, state="shutdown", **changes)
+    paths = ["/vm/web1_vda.qcow2", facts.BASE["path"], guest.nvram or "-"]
+    host = facts.host(places={path: facts.place(shared=shared, exists=shared) for path in paths})
+    plans = storage.plan(guest.disks, host.places)
+    request = checks.CheckedMigration(
+        options.parse({}), transport.parse("hv2"), plans, unmounted=(point,) if point != "/" else ()
+    )
+    found = checks.against(guest, host, request)
+    said = f"{point} is not mounted on hv2: nothing is copied to {folder} there; mount it, or see "
+    assert found == ([f"{said}virt.forget_mount"] if folder and not shared else [])

@@ -27,7 +27,7 @@ class Cloud:
         self.unfinished, self.maintenance = {}, {}
         self.moves, self.answer = moves, answer
         self.asked, self.down, self.known = [], set(), {}
-        self.address = {}
+        self.address, self.unmounted = {}, {}
         self.recovered = {"migratable": True, "reasons": []}
         self.left, self.kept = {}, {}
 
@@ -51,7 +51,8 @@ class Cloud:
         return {
             "guests": dict(self.guests[host]), "unfinished": self.unfinished.get(host, []),
             "ratios": {"memory": 2}, "maintenance": self.maintenance.get(host),
-            "address": self.address.get(host), "target_leftovers": [*self.left.get(host, {})],
+            "address": self.address.get(host), "unmounted": self.unmounted.get(host, []),
+            "target_leftovers": [*self.left.get(host, {})],
         }  # fmt: skip
 
     def gather(self, hosts, fun, kwarg=None, **options):
@@ -306,6 +307,13 @@ def test_the_address_is_the_targets_own_to_say(tmp_path):
     back.address = cloud.address
     run(back, target="hv1", address="192.0.2.9")
     assert back.asked[0][1]["address"] == "192.0.2.9", "what the call says"
+
+
+def test_what_is_not_mounted_there_is_the_targets_own_to_say(tmp_path):
+    cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
+    cloud.unmounted = {"hv1": ["/a"], "hv2": ["/srv/images"]}
+    run(cloud)
+    assert cloud.asked[0][1]["unmounted"] == ["/srv/images"]
 
 
 class Told(Report):

@@ -36,7 +36,7 @@ from saltvirt.settings import Connection
 @dataclass(frozen=True)
 class MigrationJob:
     """What to do. configured: this host's ``virt:migration``. local: our own libvirt; username and
-    password are the target's. placement, ratios, limits, certificates, overcommit: see
+    password are the target's. placement, ratios, limits, certificates, overcommit, unmounted: see
     checks.CheckedMigration. tell: called with a dict at each step: ``text``, and while data travels
     ``percent``, ``remaining_bytes``, ``speed``, ``dirty_rate``, ``elapsed_s``. given_up: called
     with the target's name before the guest goes on without it, as a person said that it is lost.
@@ -53,6 +53,7 @@ class MigrationJob:
     ratios: dict[str, float] = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
     overcommit: bool = False
+    unmounted: tuple[str, ...] = ()
     certificates: dict[str, dict[str, Certificate]] = field(default_factory=dict)
     journals: str = move_journal.FOLDER
     locks: str = guest_lock.FOLDER
@@ -141,7 +142,7 @@ def examine(
     plans = storage.plan(report.disks, host.places, job.options.copy_storage)
     request = checks.CheckedMigration(
         job.options, job.transport, plans, job.placement, job.ratios, job.limits,
-        job.certificates, job.overcommit,
+        job.certificates, job.overcommit, job.unmounted,
     )  # fmt: skip
     return report, host, request
 

@@ -81,6 +81,14 @@ def remembered() -> list[str]:
     return sorted(points)
 
 
+def unmounted() -> list[str]:
+    """The mount points of this host on which nothing is mounted. Not those of automounts, which
+    need not be: what is mounted there is seen by looking."""
+    there = {mount.place for mount in mounts.read()}
+    points = {*remembered(), *_units(), *mounts.to_mount(FSTAB, by_hand=False)} - {"/"}
+    return sorted(point for point in points if there.isdisjoint(_paths(point)))
+
+
 def _required(folder: str) -> dict[str, str]:
     """{mount point that a folder is below: what says that it is one}."""
     found = dict.fromkeys(remembered(), _RECORD)

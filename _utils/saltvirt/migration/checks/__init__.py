@@ -44,7 +44,7 @@ TARGET = (
 class CheckedMigration:
     """placement: how full a host may get; ratios, limits: what the target's own configuration says
     (``virt:ratios``, ``virt:placement``); certificates: see checks.trust; overcommit: room is
-    not looked at."""
+    not looked at; unmounted: the target's mount points on which nothing is mounted."""
 
     options: Options
     transport: Transport
@@ -54,6 +54,7 @@ class CheckedMigration:
     limits: dict[str, float] = field(default_factory=dict)
     certificates: dict[str, dict[str, Certificate]] = field(default_factory=dict)
     overcommit: bool = False
+    unmounted: tuple[str, ...] = ()
 
 
 def standing(report: GuestReport, request: CheckedMigration) -> list[str]:

@@ -33,6 +33,7 @@ def reasons(guest: GuestReport, host: TargetReport, request: CheckedMigration) -
             yield from _copied(guest, disk, plan, host, request)
     yield from _later(guest, host)
     yield from _variables(guest, host)
+    yield from _unmounted(guest, host, request)
     yield from _room(host, request)
     yield from _way(guest, request)
 
@@ -203,6 +204,19 @@ def _base(base: BackingFile, seen: PlaceReport, host: TargetReport) -> Iterator[
             f"{host.hostname} has another {base.path} than the backing file of the guest's "
             "disk: use copy_storage=all, which makes one whole disk of it"
         )
+
+
+def _unmounted(guest: GuestReport, host: TargetReport, request: CheckedMigration) -> Iterator[str]:
+    """What is copied below a mount point fills the root's file system, and is hidden by the next
+    mount."""
+    store = guest.nvram if guest.nvram and not host.place(guest.nvram).shared else ""
+    folders = {*storage.needed(request.plans), *([store.rpartition("/")[0]] if store else [])}
+    for point in request.unmounted:
+        for folder in sorted(one for one in folders if f"{one}/".startswith(f"{point}/")):
+            yield (
+                f"{point} is not mounted on {host.hostname}: nothing is copied to {folder} there; "
+                f"mount it, or see virt.forget_mount"
+            )
 
 
 def _room(host: TargetReport, request: CheckedMigration) -> Iterator[str]:
