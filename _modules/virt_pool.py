@@ -62,6 +62,11 @@ def pool_capabilities(**kwargs):
         return {"computed": False, "pool_types": of_pool.read(conn)}
 
 
+def _flag(value, what):
+    """A flag; what is empty counts as False."""
+    return values.boolean(value or False, what)
+
+
 def pool_define(
     name,
     ptype,
@@ -122,8 +127,11 @@ def pool_define(
             source_dir=samba_share source_hosts="['example.com']" target=/mnt/cifs
     """
     spec = _pool_spec(locals())
+    options = pools.PoolOptions(
+        _flag(start, "start"), _flag(transient, "transient"), _flag(build, "build")
+    )
     with _connect(kwargs) as conn:
-        return pools.define(conn, spec, pools.PoolOptions(start, transient, build))
+        return pools.define(conn, spec, options)
 
 
 def pool_update(
@@ -168,7 +176,7 @@ def pool_update(
     """
     spec = _pool_spec(locals())
     with _connect(kwargs) as conn:
-        return pools.update(conn, spec, test)
+        return pools.update(conn, spec, _flag(test, "test"))
 
 
 def pool_converge(
@@ -219,13 +227,14 @@ def pool_converge(
     desired = desired_pools.DesiredPool(
         name=str(name),
         spec=pool.from_state(name=name, **about) if any(about.values()) else None,
-        running=running,
-        autostart=bool(autostart),
-        transient=bool(transient),
+        running=None if running is None else _flag(running, "running"),
+        autostart=_flag(autostart, "autostart"),
+        transient=_flag(transient, "transient"),
         restart=values.boolean(restart, "restart"),
     )
+    test = _flag(test, "test")
     with _connect(kwargs) as conn:
-        return pool_state.converge(conn, desired, bool(test)).show(bool(test))
+        return pool_state.converge(conn, desired, test).show(test)
 
 
 def pool_remove(name, purge=False, force=False, test=False, **kwargs):
@@ -252,8 +261,9 @@ def pool_remove(name, purge=False, force=False, test=False, **kwargs):
         salt 'hyper*' virt.pool_remove images test=True
     """
     purge, force = values.boolean(purge, "purge"), values.boolean(force, "force")
+    test = _flag(test, "test")
     with _connect(kwargs) as conn:
-        return pool_state.remove(conn, name, purge, force, bool(test)).show(bool(test))
+        return pool_state.remove(conn, name, purge, force, test).show(test)
 
 
 def list_pools(**kwargs):

@@ -125,7 +125,7 @@ def snapshot(
         values.boolean(quiesce, "quiesce"),
         admission.AdmissionConfig.configured(__salt__["config.get"]).images_dir,
     )
-    if test:
+    if values.boolean(test or False, "test"):
         with _connect(kwargs) as conn:
             taken = snapshots.plan_create(conn, domain, wanted)
     else:
@@ -168,7 +168,8 @@ def delete_snapshots(name, *names, **kwargs):
     """
     everything = values.boolean(kwargs.pop("all", False), "all")
     children = values.boolean(kwargs.pop("children", False), "children")
-    test, unused = kwargs.pop("test", False), kwargs.pop("unused", ())
+    test = values.boolean(kwargs.pop("test", False) or False, "test")
+    unused = kwargs.pop("unused", ())
     names = (*names, *kwargs.pop("names", ()))
     if test:
         with _connect(kwargs) as conn:
@@ -216,7 +217,7 @@ def revert_snapshot(name, vm_snapshot=None, cleanup=False, test=False, unused=()
         salt 'hyper1' virt.revert_snapshot web1 before-upgrade cleanup=True
     """
     places, cleanup = {}, values.boolean(cleanup, "cleanup")
-    if test:
+    if values.boolean(test or False, "test"):
         with _connect(kwargs) as conn:
             done, stake = snapshots.plan_revert(conn, name, vm_snapshot, cleanup)
         places = _places(stake)

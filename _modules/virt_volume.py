@@ -161,8 +161,9 @@ def volume_converge(
     desired = desired_volumes.DesiredVolume(
         str(pool), volume.parse(name, size, **words), values.boolean(shrink, "shrink")
     )
+    test = values.boolean(test or False, "test")
     with _connect(kwargs) as conn:
-        return volume_state.converge(conn, desired, bool(test)).show(bool(test))
+        return volume_state.converge(conn, desired, test).show(test)
 
 
 def volume_remove(pool, volume, force=False, test=False, **kwargs):
@@ -186,9 +187,9 @@ def volume_remove(pool, volume, force=False, test=False, **kwargs):
 
         salt 'hyper1' virt.volume_remove images web1.qcow2 test=True
     """
-    force = values.boolean(force, "force")
+    force, test = values.boolean(force, "force"), values.boolean(test or False, "test")
     with _connect(kwargs) as conn:
-        return volume_state.remove(conn, pool, volume, force, bool(test)).show(bool(test))
+        return volume_state.remove(conn, pool, volume, force, test).show(test)
 
 
 def volume_delete(pool, volume, force=False, **kwargs):
@@ -248,6 +249,7 @@ def volume_upload(pool, volume, file, offset=0, length=0, sparse=False, force=Fa
     """
     number, force = values.number(0, 2**63 - 1), values.boolean(force, "force")
     part = upload.Part(number(offset, "offset"), number(length, "length"))
+    sparse = values.boolean(sparse or False, "sparse")
     with _connect(kwargs) as conn:
         return upload.upload(conn, pool, volume, file, part, sparse, force)
 

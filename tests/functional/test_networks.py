@@ -363,3 +363,16 @@ def test_the_default_port_group_moves_on_a_network_that_runs(virt, conn):
         virt["virt.network_update"]("lab", None, None, portgroups=wrong)
     assert groups() == {"p": ("yes", 0), "q": (None, 0)}
     assert virt["virt.network_update"]("lab", None, None, portgroups=back) is False
+
+
+def test_a_flag_that_is_the_text_false_is_false(virt, conn):
+    assert virt["virt.network_define"]("lab", None, None, start="False", autostart="False") is True
+    network = conn.networkLookupByName("lab")
+    assert (network.isActive(), network.autostart()) == (0, 0)
+    changed = {"domain": "example.com"}
+    assert virt["virt.network_update"]("lab", None, None, test="False", **changed) is True
+    assert virt["virt.network_update"]("lab", None, None, **changed) is False
+    virt["virt.network_converge"]("lab", running="False", autostart="False", test="no")
+    assert (network.isActive(), network.autostart()) == (0, 0)
+    virt["virt.network_remove"]("lab", test="False")
+    assert "lab" not in names(conn)

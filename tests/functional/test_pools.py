@@ -259,6 +259,8 @@ def test_a_flag_that_is_the_text_false_is_no_permission(virt, conn):
         ("pool_remove", "default-pool", False, "x"),
         ("pool_build", "default-pool", "x"),
         ("network_remove", "default", "x"),
+        ("network_remove", "default", False, "x"),
+        ("pool_remove", "default-pool", False, False, "x"),
     )
     for function, *given in calls:
         with pytest.raises(CommandExecutionError, match="'x' is not true or false"):
