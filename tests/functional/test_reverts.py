@@ -10,6 +10,8 @@ pytest.importorskip("salt")
 
 from salt.exceptions import CommandExecutionError
 
+from saltvirt.host.migration import move_journal
+from saltvirt.migration.journal import MOVING, GuestReport, JournalEntry
 from tests.functional.daemon import libvirtd  # noqa: F401
 from tests.functional.test_snapshot_kinds import holds, host, run, write  # noqa: F401
 
@@ -162,3 +164,42 @@ def test_a_guest_is_not_stopped_for_what_libvirt_cannot_do(host):  # noqa: F811
     plain(dom, "b", f"<memory snapshot='external' file='{host.folder}/memory'/>")
     refused(host, r"cannot revert to snapshot b", "a", cleanup=True)
     assert dom.isActive() and host.names() == ["a", "b"]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_guest_of_which_libvirt_takes_none_is_told_so_before(host, shared):  # noqa: F811
+    disk = host.device(host.disk("s.raw", "raw"), "vdb", "raw")
+    disk = disk.replace("</disk>", "<shareable/></disk>")
+    host.define(host.device(host.disk("g.qcow2")) + disk if shared else "")
+    match = r"disk vdb of g is shareable" if shared else r"g has no disk that it writes to"
+    for test in (True, False):
+        with pytest.raises(CommandExecutionError, match=match):
+            host.call("snapshot", "g", "a", test=test)
+
+
+def test_a_guest_that_may_be_on_another_host_is_not_reverted(host, monkeypatch):  # noqa: F811
+    path = host.disk("g.qcow2")
+    dom = host.define(host.device(path))
+    host.call("snapshot", "g", "a")
+    write(path, 2)
+    report = GuestReport("g", dom.UUIDString(), "hv1", False, "shutdown")
+    entry = JournalEntry(report, "qemu+tls://hv2/system", MOVING)
+    monkeypatch.setattr(move_journal, "of_domain", lambda *_: entry)
+    refused(host, r"g may be on the target of a migration that was broken off", "a")
+    assert holds(path, 2)
+
+
+def test_saved_memory_is_named_where_a_change_has_to_wait(host):  # noqa: F811
+    dom = host.define(host.device(host.disk("g.qcow2")))
+    dom.create()
+    dom.managedSave()
+    try:
+        for test in (True, False):
+            [warning] = host.call("update", "g", mem=64, test=test)["warnings"]
+            assert warning.startswith("g has saved memory: its next start resumes that memory")
+        assert "warnings" not in host.call("update", "g", mem=64)
+        host.call("start", "g")
+        assert dom.info()[1] == 32 * 1024
+    finally:
+        if not dom.isActive():
+            dom.managedSaveRemove()

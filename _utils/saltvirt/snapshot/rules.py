@@ -25,7 +25,7 @@ class GuestDisk:
     """A disk that a guest may write to. target: e.g. ``vda``. kind: libvirt's type of it (``file``,
     ``block``, ``volume``, ``network``). format: e.g. ``qcow2``. path: the file or device on this
     host, None where there is none. regular: path is a plain file. place: as tree.SnapshotDisk has
-    its base."""
+    its base. shareable: other guests may write to it, too."""
 
     target: str
     kind: str
@@ -33,6 +33,7 @@ class GuestDisk:
     path: str | None = None
     regular: bool = True
     place: str | None = None
+    shareable: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,12 @@ def choose(
         raise errors.InvalidInput("quiesce is for snapshots with disk_only=True")
     if quiesce and not guest.running:
         raise errors.InvalidInput(f"quiesce: {guest.name} is not running: leave quiesce out")
+    shared = [disk.target for disk in guest.disks if disk.shareable]
+    if shared:
+        raise errors.Unsupported(
+            f"disk {', '.join(shared)} of {guest.name} is shareable: libvirt takes no snapshot of "
+            "a guest with such a disk"
+        )
     must = next(_external_only(guest), None)
     if disk_only is False and must:
         raise errors.Unsupported(

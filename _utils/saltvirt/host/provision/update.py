@@ -16,7 +16,7 @@ from saltvirt.design.put import is_given
 from saltvirt.design.source import places
 from saltvirt.diff import changes, pending
 from saltvirt.host.connection import libvirt, translated
-from saltvirt.host.domain import creation, lookup, metadata, resize
+from saltvirt.host.domain import creation, lookup, metadata, resize, saved_memory
 from saltvirt.host.provision import (
     admission,
     disk_notes,
@@ -405,6 +405,12 @@ def update(conn: libvirt.virConnect, spec: GuestSpec, tools: Tools, how: How) ->
 def _once(conn: libvirt.virConnect, spec: GuestSpec, tools: Tools, how: How) -> dict[str, Any]:
     work = Update(conn, spec, tools, how)
     found = work.compare()
+    if found and saved_memory.exists(work.dom):
+        work.warnings.append(
+            f"{spec.name} has saved memory: its next start resumes that memory with the definition "
+            "it was saved with, and what is changed holds from the start after that; to discard "
+            f"that memory, type 'virsh managedsave-remove {spec.name}'"
+        )
     if how.test:
         if found:
             work.admit()

@@ -68,6 +68,7 @@ def _disks(conn: libvirt.virConnect, root: ElementTree.Element) -> Iterator[rule
             path=path,
             regular=path is not None and files.is_regular(path),
             place=model.place(source, functools.partial(_volume, conn)),
+            shareable=node.find("shareable") is not None,
         )
 
 

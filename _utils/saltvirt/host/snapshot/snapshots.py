@@ -15,6 +15,7 @@ from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translate
 from saltvirt.host.domain import creation, guest_clock, metadata, saved_memory, snapshot_state
 from saltvirt.host.domain.lookup import lookup
+from saltvirt.host.migration import move_journal
 from saltvirt.host.snapshot import (
     checkpoints,
     inside,
@@ -159,6 +160,7 @@ def _plan(conn: libvirt.virConnect, guest: str, wanted: SnapshotRequest) -> _Pla
     tree, about = read.tree(conn, domain), read.guest(conn, domain)
     if name in tree:
         raise errors.AlreadyExists(f"a snapshot {name} of {guest} already exists")
+    _refuse_without_disks(conn, about)
     choice = rules.choose(about, tree, wanted.disk_only, wanted.quiesce)
     rules.refuse_name(name, choice)
     disks = tuple(_layers(about, name, wanted.images_dir)) if choice.external else ()
@@ -166,6 +168,11 @@ def _plan(conn: libvirt.virConnect, guest: str, wanted: SnapshotRequest) -> _Pla
     return _Plan(
         domain, about, choice, name, disks, (*notes, *snapshot_state.unsaved(conn, domain))
     )
+
+
+def _refuse_without_disks(conn: libvirt.virConnect, guest: rules.Guest) -> None:
+    if conn.getType() == read.DRIVER and not guest.disks:
+        raise errors.Unsupported(f"{guest.name} has no disk that it writes to: no snapshot of it")
 
 
 def _kind_notes(guest: rules.Guest, choice: rules.Choice) -> Iterator[str]:
@@ -416,6 +423,7 @@ def _wanted(
     domain = lookup(conn, guest)
     creation.require_complete(domain, "revert")
     saved_memory.refuse(domain, "revert")
+    move_journal.may_start(domain)
     tree = read.tree(conn, domain)
     plan = rules.revert(guest, tree, str(name) if name else None, cleanup)
     changed = [tree[one] for one in (plan.name, *plan.deleted)]
