@@ -106,6 +106,26 @@ def test_nft_and_iptables_take_the_rules_of_an_agent(run):
         assert firewall.listing(run).count("16516") >= 3
 
 
+def test_iptables_waits_for_the_lock_of_another_program():
+    """Else a start of the machine, or a removal, could leave it undone without a word."""
+    called = []
+
+    def record(argv, text=None, must=False):
+        called.append([*argv])
+        return f"-A INPUT -j {iptables.CHAIN}\n"
+
+    lines = iptables.script(record, RULES).splitlines()
+    called.clear()
+    iptables.runs(record)
+    iptables.listing(record)
+    iptables.remove(record)
+    programs = r"\b(ip6?tables(?:-restore)?) "
+    words = [text for text in (*lines, *map(" ".join, called)) if re.search(programs, text)]
+    assert len(words) == 2 * 2 + 1 + 2 * 2 + 2 * 5
+    for text in words:
+        assert re.findall(programs, text) == re.findall(f"{programs}-w 30 ", text)
+
+
 @pytest.mark.parametrize("tool", ["iptables", "ip6tables"])
 def test_iptables_has_a_chain_that_is_asked_first(run, tool):
     run((tool, "-A", "INPUT", "-p", "tcp", "--dport", "22", "-j", "ACCEPT"), must=True)
@@ -257,6 +277,7 @@ class Firewalld:
     THEIRS = 'rule family="ipv4" source address="10.0.0.9" accept'
 
     def __init__(self):
+        self.in_use = "work"
         self.rules = {(zone, kept): [self.THEIRS] for zone in ("work", "trusted", "libvirt",
                       "public") for kept in (True, False)}  # fmt: skip
 
@@ -267,8 +288,10 @@ class Firewalld:
         if argv[1] == "--get-active-zones":
             return (
                 "libvirt\n  interfaces: virbr0\ntrusted\n  sources: 10.1.0.0/16\n"
-                "work (default)\n  interfaces: eth0\n"
+                f"{self.in_use} (default)\n  interfaces: eth0\n"
             )
+        if argv[-1] == "--get-zones":
+            return "libvirt public trusted work\n"
         if argv[1] == "--get-default-zone":
             return "public\n"
         options = dict(one.lstrip("-").split("=", 1) for one in argv[1:] if "=" in one)
@@ -307,6 +330,12 @@ def test_firewalld_has_our_rules_in_each_zone_now_and_after_a_start():
     assert sorted(firewalld.listing(run).splitlines()) == sorted(
         f"{zone} {rule}" for zone in firewalld.zones(run) for rule in wanted * 2
     )
+    run.in_use = "public"
+    firewalld.apply(run, RULES)
+    assert run.rules["work", True] == [run.THEIRS], "the interface is in another zone now"
+    run.in_use = "work"
+    firewalld.apply(run, RULES)
+    run.in_use = "public"
     firewalld.remove(run)
     assert run.rules == Firewalld().rules
 

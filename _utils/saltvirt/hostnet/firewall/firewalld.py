@@ -56,9 +56,9 @@ def apply(run: Run, rules: Rules) -> None:
 
 
 def remove(run: Run) -> None:
-    """Takes away all of ours."""
-    for zone in zones(run):
-        for kept in ((), ("--permanent",)):
+    """Takes away all of ours, also in zones that are no longer in use."""
+    for kept in ((), ("--permanent",)):
+        for zone in run(("firewall-cmd", *kept, "--get-zones")).split():
             for rule in _ours(run, zone, kept):
                 run(("firewall-cmd", *kept, f"--zone={zone}", f"--remove-rich-rule={rule}"))
 

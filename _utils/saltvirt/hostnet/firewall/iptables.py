@@ -12,13 +12,15 @@ if TYPE_CHECKING:
 
 CHAIN = "SALT_VIRT"
 _PROGRAMS = (("iptables", 4), ("ip6tables", 6))
+# for as many seconds a program waits for the lock of another one, as when the machine starts
+_WAIT = ("-w", "30")
 # libvirt, we and fail2ban jump to chains of their own: that is no sign that iptables is in use
 _JUMP = re.compile(r"-A INPUT .*-j (?:LIBVIRT_INP|SALT_VIRT|f2b-\S+)")
 
 
 def runs(run: Run) -> bool:
     """True where somebody uses iptables: there are rules for this host, or a policy."""
-    lines = run(("iptables", "-S", "INPUT")).splitlines()
+    lines = run(("iptables", *_WAIT, "-S", "INPUT")).splitlines()
     return any(line != "-P INPUT ACCEPT" and not _JUMP.match(line) for line in lines)
 
 
@@ -31,8 +33,9 @@ def listing(run: Run) -> str:
     """What there is now, of our chain and of the way into it."""
     found = []
     for program, _version in _PROGRAMS:
-        found.append(run((program, "-S", CHAIN)))
-        found += [line for line in run((program, "-S", "INPUT")).splitlines() if CHAIN in line]
+        found.append(run((program, *_WAIT, "-S", CHAIN)))
+        way_in = run((program, *_WAIT, "-S", "INPUT")).splitlines()
+        found += [line for line in way_in if CHAIN in line]
     return "\n".join(found) if found[0] else ""
 
 
@@ -42,8 +45,11 @@ def script(run: Run, rules: Rules) -> str:
     for program, version in _PROGRAMS:
         if run((program, "--version")):
             way_in = f"INPUT -j {CHAIN}"
-            lines += [f"{program}-restore --noflush <<'END' || exit 1", *_table(rules, version)]
-            lines += ["END", f"{program} -C {way_in} 2>/dev/null || {program} -I {way_in}"]
+            wait = " ".join(_WAIT)
+            restore = f"{program}-restore {wait} --noflush <<'END' || exit 1"
+            lines += [restore, *_table(rules, version), "END"]
+            has = f"{program} {wait} -C {way_in} 2>/dev/null"
+            lines.append(f"{has} || {program} {wait} -I {way_in}")
     return "\n".join(lines) + "\n"
 
 
@@ -55,11 +61,12 @@ def apply(run: Run, rules: Rules) -> None:
 def remove(run: Run) -> None:
     """Takes away all of ours."""
     for program, _version in _PROGRAMS:
-        if run((program, "-S", CHAIN)):
-            if f"-A INPUT -j {CHAIN}" in run((program, "-S", "INPUT")):
-                run((program, "-D", "INPUT", "-j", CHAIN))
-            run((program, "-F", CHAIN))
-            run((program, "-X", CHAIN))
+        call = (program, *_WAIT)
+        if run((*call, "-S", CHAIN)):
+            if f"-A INPUT -j {CHAIN}" in run((*call, "-S", "INPUT")):
+                run((*call, "-D", "INPUT", "-j", CHAIN))
+            run((*call, "-F", CHAIN))
+            run((*call, "-X", CHAIN))
 
 
 def _table(rules: Rules, version: int) -> list[str]:
