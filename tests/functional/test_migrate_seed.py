@@ -12,6 +12,7 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 
 from saltvirt import errors
+from saltvirt.host.domain import snapshot_state
 from saltvirt.host.migration import api, departed, facts, reservations
 from saltvirt.host.provision import seed_drive
 from tests.functional.daemon import Daemon, libvirtd  # noqa: F401
@@ -124,3 +125,26 @@ def test_a_host_with_another_folder_of_images_ejects_what_came(pair):
     assert not pair.seed.exists()
     assert str(pair.seed) not in pair.dom.XMLDesc()
     assert seed_drive.eject(pair.here, "web1", "/srv/other-images") is False
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+def test_the_variables_of_its_snapshots_move_with_a_stopped_guest(pair, monkeypatch, was_there):
+    """libvirt keeps them in no snapshot: a revert there would leave those of today."""
+    folder = pair.seed.parent.parent / "snapshots"
+    monkeypatch.setattr(snapshot_state, "FOLDER", str(folder))
+    pair.define()
+    uuid = pair.dom.UUIDString()
+    for name in ("s1@1/variables", "s2@2/no-variables/", "s3@3.part/variables"):
+        path = folder / uuid / name
+        (path if name.endswith("/") else path.parent).mkdir(parents=True)
+        if not name.endswith("/"):
+            path.write_bytes(b"of that day")
+    there = Path(str(pair.there).replace(str(pair.seed), str(folder)), uuid)
+    if was_there:
+        (there / "s1@1").mkdir(parents=True)
+        (there / "s1@1" / "variables").write_bytes(b"of that day")
+    assert api.migrate(pair.here, pair.job).outcome == "moved"
+    assert (there / "s1@1" / "variables").read_bytes() == b"of that day"
+    assert [*(there / "s2@2" / "no-variables").iterdir()] == []
+    assert not (there / "s3@3.part").exists()
+    assert not (folder / uuid).exists()

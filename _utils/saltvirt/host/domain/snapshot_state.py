@@ -102,6 +102,18 @@ def restore(conn: libvirt.virConnect, domain: libvirt.virDomain, snapshot: Snaps
                 os.unlink(f"{state}/{name}")
 
 
+def saved(uuid: str) -> tuple[list[str], list[str]]:
+    """(files, empty folders) of what was saved for the snapshots of a guest: it moves with them."""
+    found: list[str] = []
+    empty: list[str] = []
+    with own_files.permitted():
+        for parent, folders, names in os.walk(os.path.join(FOLDER, uuid)):
+            folders[:] = [name for name in folders if not name.endswith(".part")]
+            found += [os.path.join(parent, name) for name in sorted(names)]
+            empty += [] if folders or names else [parent]
+    return found, empty
+
+
 def forget(uuid: str, snapshots: Collection[Snapshot]) -> None:
     """Removes what was saved for snapshots that are gone."""
     for one in snapshots:

@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, translated
-from saltvirt.host.domain import lookup
+from saltvirt.host.domain import lookup, snapshot_state
 from saltvirt.host.migration import confirm, prepare
 from saltvirt.migration import storage
 from saltvirt.migration.facts import GuestReport, TargetReport
@@ -43,6 +43,18 @@ def copy(
         prepare.copy(target, plan)
     if variables and os.path.exists(variables):
         target.copy(variables)
+    _saved(target, report)
+
+
+def _saved(target: prepare.Target, report: GuestReport) -> None:
+    """What is kept beside libvirt for the guest's snapshots goes there, too: here it is forgotten
+    with the guest."""
+    found, empty = snapshot_state.saved(report.uuid)
+    for folder in empty:
+        target.folder(os.path.join(folder, "-"))
+    for path in found:
+        if target.size(path) is None:  # else it was there before, with this very snapshot
+            target.copy(path)
 
 
 def define(
