@@ -9,7 +9,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.host.domain import lookup
-from saltvirt.host.migration import move_journal
+from saltvirt.host.migration import departed, move_journal
 from saltvirt.host.provision import disk_notes
 from saltvirt.host.provision import disks as disks_of_host
 from saltvirt.host.provision import rename as renaming
@@ -159,14 +159,25 @@ def broken_off(web1, tmp_path, monkeypatch):
     return write
 
 
-def test_a_guest_that_may_be_on_the_target_of_a_migration_keeps_its_name(web1, broken_off):
-    """By the new name it could be started here while it runs there."""
-    broken_off(MOVING)
-    with pytest.raises(errors.VirtError, match="web1 may be on the target of a migration that"):
+@pytest.mark.parametrize("phase", [BEGUN, MOVING])
+def test_a_guest_whose_migration_was_broken_off_keeps_its_name(web1, broken_off, phase):
+    """By the new name it could be started here while it runs there, and what was made for it there
+    would stay."""
+    broken_off(phase)
+    words = r"a migration of web1 from here was broken off: salt-run virt.migrate_recover web1 ends"
+    with pytest.raises(errors.VirtError, match=words):
         web1.modules["virt.rename"]("web1", "web2")
     assert names(web1) == ["test", "web1"]
-    broken_off(BEGUN)
+    broken_off(phase, over=True)
     assert web1.modules["virt.rename"]("web1", "web2")["name"] == "web2"
+
+
+def test_a_guest_that_came_back_has_not_left_by_its_old_name(web1, tmp_path, monkeypatch):
+    """An SLS that makes another one of that name would be refused."""
+    monkeypatch.setattr(departed, "FOLDER", str(tmp_path / "moved"))
+    departed.note("web1", "hv2")
+    web1.modules["virt.rename"]("web1", "web2")
+    assert departed.why("web1") is None
 
 
 @pytest.mark.parametrize("phase", [BEGUN, MOVING])

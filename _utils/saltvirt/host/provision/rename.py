@@ -17,7 +17,7 @@ from saltvirt.answers.made import Renamed
 from saltvirt.design import identity
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import aside, checkpoints, creation, lookup, metadata
-from saltvirt.host.migration import move_journal
+from saltvirt.host.migration import departed, move_journal
 from saltvirt.host.provision import (
     admission,
     disk_notes,
@@ -76,8 +76,13 @@ class Rename:
         state = lookup.state(self.dom)
         if state != "shutdown" or not self.dom.isPersistent():
             raise errors.Refused(f"{self.old} is {state}: stop it first, then rename it")
-        # by another name it could be started here while it runs there
-        move_journal.may_start(self.dom)
+        # by another name it could be started here while it runs there, and nobody would find what
+        # was made for it there
+        if move_journal.of_domain(self.dom):
+            raise errors.Refused(
+                f"a migration of {self.old} from here was broken off: salt-run "
+                f"virt.migrate_recover {self.old} ends it; then rename it"
+            )
         if self.dom.hasManagedSaveImage() or self.dom.snapshotNum():
             raise errors.Refused(
                 f"{self.old} has saved memory or snapshots, which would be lost: remove them first"
@@ -154,6 +159,7 @@ class Rename:
         for move in moves:
             undo_disks.remove_file(move.old)
         note.end()
+        departed.forget(self.old)  # the guest was here: what it said is over
         self._refresh(moves)
         return Renamed(
             name=self.guest.name,
