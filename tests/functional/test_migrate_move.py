@@ -213,6 +213,16 @@ def test_a_target_that_cannot_be_cleaned_is_said_with_what_to_do(move, monkeypat
     assert move.journal.read(), "virt.repair goes on"
 
 
+def test_a_guest_that_cannot_run_on_is_said_with_why_its_move_failed(move, monkeypatch):
+    def fails(*_):
+        raise errors.MigrationFailed("web1 is paused on hv1, by its migration or by somebody else")
+
+    monkeypatch.setattr(recovery, "run_on", fails)
+    with pytest.raises(errors.MigrationFailed, match=r"^QEMU has died; web1 is paused on hv1, by"):
+        move._failed(fault())
+    assert move.journal.read(), "whoever ends it tries again"
+
+
 def full(_journal, _entry):
     raise errors.OperationFailed("cannot write web1.json: No space left on device")
 

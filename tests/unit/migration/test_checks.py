@@ -495,12 +495,18 @@ def test_just_enough_room_for_what_is_copied():
 
 
 @pytest.mark.parametrize(
-    ("mine", "theirs", "refused"),
-    [(3, {3}, True), (3, {4}, False), (None, {3}, False), (3, (), False)],
-)
-def test_a_fixed_cid_is_one_guests_on_a_host(mine, theirs, refused):
-    there = replace(facts.domain(name="db1"), cids=frozenset(theirs))
-    found = reasons(facts.guest(cid=mine), facts.host(domains=[there]))
+    ("mine", "theirs", "active", "state", "refused"),
+    [
+        (3, {3}, True, "running", True), (3, {3}, True, "paused", True),
+        (3, {3}, True, "shutdown", False), (3, {3}, False, "running", False),
+        (3, {4}, True, "running", False), (None, {3}, True, "running", False),
+        (3, (), True, "running", False),
+    ],
+)  # fmt: skip
+def test_a_fixed_cid_is_one_running_guests_on_a_host(mine, theirs, active, state, refused):
+    there = replace(facts.domain(name="db1", state=state), cids=frozenset(theirs))
+    guest = facts.guest(cid=mine, active=active, state="running" if active else "shutdown")
+    found = reasons(guest, facts.host(domains=[there]))
     assert ["db1 on hv2 has the vsock CID 3" in why for why in found] == [True] * refused
 
 

@@ -241,7 +241,10 @@ class Migration:
             _, kept = recovery.cleaned(self.peer, self.entry.made)
         except errors.VirtError as unclean:
             raise self._stays(exc, f"not cleaned: {unclean}; {_AGAIN}") from exc
-        recovery.run_on(self.conn, self.report, self.entry.pause)
+        try:
+            recovery.run_on(self.conn, self.report, self.entry.pause)
+        except errors.VirtError as unsure:  # the journal stays: who ends it tries again
+            raise errors.MigrationFailed(f"{_words(exc)}; {unsure}") from exc
         self.journal.close()
         if not isinstance(exc, Exception):
             raise exc

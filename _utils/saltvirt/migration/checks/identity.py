@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from saltvirt.migration.facts import GuestReport, TargetReport
+from saltvirt.placement import facts
 
 if TYPE_CHECKING:
     from saltvirt.migration.checks import CheckedMigration
@@ -40,9 +41,10 @@ def _macs(guest: GuestReport, host: TargetReport) -> Iterator[str]:
 
 
 def _cid(guest: GuestReport, host: TargetReport) -> Iterator[str]:
-    """A host has each CID once: libvirt refuses who comes second."""
-    for domain in host.domains:
-        if guest.cid in domain.cids and domain.guest.uuid != guest.uuid:
+    """A host gives each CID to one running guest: libvirt refuses who comes second."""
+    for domain in host.domains if guest.active else ():
+        runs = domain.guest.state in facts.ACTIVE
+        if runs and guest.cid in domain.cids and domain.guest.uuid != guest.uuid:
             yield (
                 f"{domain.guest.name} on {host.hostname} has the vsock CID {guest.cid}, which the "
                 "guest has, too: stop the guest, and give its vsock <cid auto='yes'/>"
