@@ -12,6 +12,8 @@ from saltvirt import errors, names, units
 from saltvirt.creation import Phase
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
+from saltvirt.ha.registry import IGNORED as STATE_IGNORED
+from saltvirt.ha.registry import NEW
 from saltvirt.ha.view import IGNORED, LIVE, RESTART, STARTED, STOPPED, GuestWanted
 from saltvirt.hamaster import seen, suits, waiting
 from saltvirt.hamaster.config import WARN
@@ -392,6 +394,9 @@ def where_it_was(fleet: Fleet, person: Person, name: str) -> tuple[str, str]:
     host, state = find.locate(fleet, name)
     person.member(host)
     record = person.engine.registry.guests.get(name)
+    if record is not None and record.state not in (STATE_IGNORED, NEW):
+        why = person.engine.why or "wait for it"
+        raise errors.OperationFailed(f"the engine does not know yet that {name} is ignored: {why}")
     places = {place.host for place in record.places} if record else set()
     if places and host not in places:
         raise errors.OperationFailed(

@@ -376,6 +376,17 @@ def test_one_that_a_person_started_elsewhere_is_looked_for_there(cloud, give_bac
     assert (found.wanted, found.host) == ("started", "hv001")
 
 
+def test_one_of_which_the_engine_does_not_know_that_it_was_ignored_is_not_taken_back(cloud):
+    """It would find it wanted as it was before, and start it beside the one that a person has."""
+    enable(cloud, "web1", state="stopped").run()
+    Ignore(cloud, "web1").run()
+    write_engine(cloud, Registry(1, 1, guests={"web1": GuestRecord("stopped", last="hv000")}))
+    for one in (Ignore(cloud, "web1", off=True), enable(cloud, "web1", state="started")):
+        with pytest.raises(errors.OperationFailed, match="does not know yet that web1 is ignored"):
+            one.run()
+    assert wishes(cloud).guests["web1"].wanted == "ignored"
+
+
 def test_one_that_was_moved_to_a_host_that_takes_no_part_is_not_taken_back(cloud):
     enable(cloud, "web1", state="stopped").run()
     Ignore(cloud, "web1").run()
