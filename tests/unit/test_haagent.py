@@ -1065,6 +1065,22 @@ def test_what_is_done_with_an_old_definition_is_done_after_another_verb(guests, 
     until(lambda: guests.domain("web1") is None, "it goes", 10)
 
 
+def test_a_guest_is_not_started_by_a_definition_that_was_to_go(guests, caplog):
+    """It could not be dropped: another verb was at work with it, or libvirt did not answer."""
+    newer = XML.format(name="web1").replace("<name>", "<description>newer</description><name>")
+    guests.kept.keep(definition("web1", newer))
+    guests._conn.defineXML(XML.format(name="web1"))
+    with guest_lock.held(guests.where.locks, "virt.update", "web1"):
+        guests.drop("web1")
+        until(lambda: "cannot drop web1" in caplog.text, "the line", 30)
+    guests.start("web1", 3)
+    becomes(guests, "web1", facts.RUNNING)
+    assert "<description>newer</description>" in guests.domain("web1").XMLDesc()
+    guests.kept.keep(definition("test", XML.format(name="test")))
+    guests.drop("test")  # it runs: what it has is no definition of before
+    until(lambda: "test" not in guests._old, "a look")
+
+
 def test_a_guest_that_is_being_started_is_not_started_twice(guests):
     gate = threading.Event()
     guests.do("start", "web1", lambda name: gate.wait(120))

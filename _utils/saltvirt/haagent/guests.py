@@ -76,6 +76,8 @@ class Guests:
         self._busy: set[tuple[str, str]] = set()
         self._asked: dict[str, float] = {}
         self._unwanted: set[str] = set()
+        # those whose definition here is to go, and has not gone yet
+        self._old: set[str] = set()
         self._guard = threading.Lock()
         self._wake, self._ends = threading.Event(), False
         self._said = ""
@@ -157,6 +159,7 @@ class Guests:
         names = self.names
         self.copies.look(Snapshot(at_s, domains), names, self._clock())
         self.health.look(domains, names)
+        self._old.difference_update([name for name, one in domains.items() if one.active])
         for name in [name for name in self._asked if not self._is_alive(name)]:
             del self._asked[name]
         self._refuse_autostart(conn)
@@ -257,7 +260,8 @@ class Guests:
             self._begin("stop", name, self._press)
 
     def drop(self, name: str) -> None:
-        """Its definition goes, its disks and its variables stay."""
+        """Its definition goes, its disks and its variables stay. It is not started by it."""
+        self._old.add(name)
         self._begin("drop", name, self._drop)
 
     def do(self, kind: str, name: str, work: Callable[..., None], *words: object) -> bool:
@@ -401,6 +405,9 @@ class Guests:
 
     def _defined(self, name: str) -> libvirt.virDomain:
         dom = self.domain(name)
+        if dom is not None and name in self._old and not dom.isActive():
+            self._dropped(name)
+            dom = None
         if dom is not None:
             return dom
         kept = self.kept.get(name)
@@ -439,6 +446,7 @@ class Guests:
                 raise errors.OperationFailed("it runs")
             _undefine(dom)
             departed.note(name, "another host by high availability")
+        self._old.discard(name)
 
 
 def _is_locked(exc: libvirt.libvirtError) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from saltvirt.ha.registry import IGNORED
+from saltvirt.ha.registry import IGNORED, NEW
 from saltvirt.hamaster import seen
 from saltvirt.operations import held
 
@@ -29,7 +29,7 @@ def until_let_go(opts: held.Opts, name: str, wait: Callable[[float], None]) -> s
 def left(engine: seen.Engine, name: str) -> str:
     """Why the agents do not leave the guest alone, by what the engine has shown; or nothing."""
     record = engine.registry.guests.get(name)
-    if record is not None and record.state != IGNORED:
+    if record is not None and record.state not in (IGNORED, NEW):
         why = engine.why or "the engine has not decided it yet"
         return f"its host's agent goes by what was decided before ({why})"
     if engine.why or engine.seen.settled:
