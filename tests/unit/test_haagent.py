@@ -984,6 +984,30 @@ def test_a_fault_of_its_own_ends_one_look_and_not_the_next(apart, caplog, monkey
     until(lambda: apart._told_s, "a whole look")
 
 
+def test_a_definition_is_told_as_soon_as_libvirt_has_saved_it(apart, tmp_path, monkeypatch):
+    """The guest has got a snapshot: if its host died before that is known, the guest would be
+    started by the definition of before, and write below it."""
+    apart.node.write_text(NODE)
+    apart.where = replace(apart.where, saved=str(tmp_path))
+    apart.names, told = frozenset(["web1", "web2"]), []
+    apart.on_definition = told.append
+    monkeypatch.setattr(agent_guests, "_DEFINITIONS_EVERY_S", 1e9)
+    apart._told_s = 1.0
+    conn = libvirt.open(apart.where.uri)
+    for name in ("web1", "web2"):
+        conn.defineXML(XML.format(name=name))
+        (tmp_path / f"{name}.xml").write_text("saved")
+    for changed, names in (("", ["web1", "web2"]), ("", []), ("web2", ["web2"]), ("", [])):
+        if changed:
+            xml = conn.lookupByName(changed).XMLDesc()
+            conn.defineXML(xml.replace("</name>", "</name><description>newer</description>"))
+            (tmp_path / f"{changed}.xml").write_text("saved anew")
+        told.clear()
+        apart._look(conn)
+        assert sorted(one.name for one in told) == names
+    conn.close()
+
+
 def test_what_libvirt_cannot_say_is_no_word_that_a_guest_is_not_there(apart):
     apart.node.write_text(NODE)
     apart._conn = libvirt.open(apart.where.uri)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
 import threading
 import time
@@ -42,12 +43,14 @@ _COMING, _OFF_CRASHED = (2, 11), 3
 @dataclass(frozen=True)
 class Where:
     """uri: libvirt's. locks: the folder of the guests' locks. patience_s: a guest that is asked to
-    shut down is powered off after that. beat_s: between two looks."""
+    shut down is powered off after that. beat_s: between two looks. saved: the folder where libvirt
+    has its definitions; nothing: that is not known."""
 
     uri: str
     locks: str
     patience_s: float
     beat_s: float = 1
+    saved: str = ""
 
 
 class Guests:
@@ -71,6 +74,7 @@ class Guests:
         self.on_definition: Callable[[Definition], None] = lambda found: None
         self._told: dict[str, str] = {}
         self._told_s = 0.0
+        self._saw: dict[str, tuple[int, ...]] = {}
         self._conn: libvirt.virConnect | None = None
         self._events: list[int] = []
         self._busy: set[tuple[str, str]] = set()
@@ -167,8 +171,20 @@ class Guests:
         if self._clock() - self._told_s >= _DEFINITIONS_EVERY_S:
             self._told_s = self._clock()
             self._tell_definitions(conn, here)
-        else:  # a guest that was just given: its host may die now
-            self._tell_definitions(conn, [name for name in here if name not in self._told])
+        else:  # one that was just given, or got a disk or a snapshot: its host may die now
+            saved = {name: self._saved(name) for name in here}
+            new = [name for name in here if name not in self._told]
+            new += [name for name in here if saved[name] != self._saw.get(name)]
+            self._tell_definitions(conn, dict.fromkeys(new))
+            self._saw = saved
+
+    def _saved(self, name: str) -> tuple[int, ...]:
+        """What changes when libvirt saves the definition: it tells no event of each change."""
+        try:
+            found = os.stat(f"{self.where.saved}/{name}.xml") if self.where.saved else None
+        except OSError:
+            return ()
+        return (found.st_ino, found.st_mtime_ns, found.st_size) if found else ()
 
     def _refuse_autostart(self, conn: libvirt.virConnect) -> None:
         """A host that comes back starts nothing by itself: it may run elsewhere by then."""

@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 # what it is asked to do, by a signal
 STOP, AGAIN = "stop", "again"
 _ASK_AGAIN_S = 5
+# where libvirt's daemon of that URI has the definitions of guests
+_SAVED = {"qemu:///system": "/etc/libvirt/qemu"}
 # a beat waits so long for the disk, and the watchdog is fed so often, in beats
 _DISK_BEATS, _FEED_BEATS = 0.25, 0.5
 
@@ -86,7 +88,8 @@ class Service:
             self.feeder.until((leased_s or 0) + feed_lease_s)
         self.copies = Copies(f"{settings.run}/guests.json", self.store.boot_id, clock())
         locks = f"{guest_lock.FOLDER}/guests"
-        where = Where(settings.uri, locks, self.policy.shutdown_wait_s, self.policy.beat_s)
+        saved = _SAVED.get(settings.uri, "")
+        where = Where(settings.uri, locks, self.policy.shutdown_wait_s, self.policy.beat_s, saved)
         kept = Definitions(f"{settings.state}/definitions", self.known())
         self.guests = Guests(where, self.copies, kept, clock, self.policy.stable_s)
         self.guests.on_definition = self.tell_definition
