@@ -391,7 +391,7 @@ def test_a_device_is_made_with_all_its_room(there, monkeypatch):
     )
     notes = []
     made = prepare.Target(there, lambda one, making=None: notes.append(making), print, None)
-    made.file("/dev/vg/web1", "raw", 2**20)
+    made.file("/dev//vg/web1", "raw", 2**20)  # as a definition may have it
     assert pool.storageVolLookupByName("web1").info()[1:] == [2**20, 2**20]
     assert (made.made, notes[-1]) == (["/dev/vg/web1"], None)
     assert BackingFile("/x").format == ""

@@ -416,10 +416,11 @@ def test_what_was_made_for_a_guest_that_is_no_more(peer, dom, job, done, there):
     dom.undefine()
     another = conn.defineXML(text)
     found = ended(another, job, about)
-    assert (found.name, found.outcome) == ("web1", "undone")
-    gone, kept = ((), {}) if there else (("/there",), {"/busy": "open"})
+    assert (found.name, found.outcome) == ("web1", "moved" if there else "undone")
+    why = "another guest is called web1 here by now: look whose it is"
+    gone, kept = ((), {"/here": why}) if there else (("/there",), {"/busy": "open"})
     assert (found.deleted, found.kept) == (gone, kept)
-    assert len(done) == (not there)
+    assert done == [("released" if there else "cleaned", ("/there",))]
     assert another.isPersistent()
 
 

@@ -59,10 +59,21 @@ def locations(fleet: Fleet, only: list[str] | None = None) -> MigrationLocations
         find.by_name({host: said.guests for host, said in hosts.items()}),
         unreachable,
         last_seen=find.seen_on(fleet.opts, unreachable),
-        unfinished={name: host for host, said in hosts.items() for name in said.unfinished},
+        unfinished=_begun_on(hosts),
         target_leftovers=noted,
         hosts=hosts,
     )
+
+
+def _begun_on(hosts: dict[str, MigrationFacts]) -> dict[str, str]:
+    """Name to the host that has a broken-off migration of it: of several the one that has the
+    guest, from which it may move just now. The others are ended when that one is."""
+    found: dict[str, str] = {}
+    for host, said in hosts.items():
+        for name in said.unfinished:
+            if name not in found or name in said.guests:
+                found[name] = host
+    return found
 
 
 def abort(fleet: Fleet, name: str) -> tuple[str, dict[str, str]]:

@@ -298,6 +298,15 @@ def test_what_is_unfinished_and_who_was_not_heard(tmp_path):
     assert host == "hv1"
 
 
+@pytest.mark.parametrize("early", ["hv1", "hv3"])
+def test_of_two_migrations_the_one_that_goes_on_is_ended(tmp_path, early):
+    """An earlier one may wait for its target, to release a reservation."""
+    cloud = Cloud(tmp_path, hv1={}, hv2={"web1": "running"}, hv3={})
+    cloud.unfinished = {early: ["web1"], "hv2": ["web1"]}
+    assert migrate.abort(cloud, "web1") == ("hv2", {})
+    assert cloud.asked == [("hv2", "virt.migrate_abort")]
+
+
 def test_the_address_is_the_targets_own_to_say(tmp_path):
     cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
     cloud.address = {"hv1": "10.9.0.1", "hv2": "10.9.0.2"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -56,6 +57,7 @@ class Target:
         source: the local file whose bytes it gets.
         Raises AlreadyExists when it is there.
         """
+        path = re.sub("/+", "/", path)  # so the target's minion takes it for a path of ours
         self.folder(path)
         send = None
         with remote_storage.present(self.peer, os.path.dirname(path)) as pool:

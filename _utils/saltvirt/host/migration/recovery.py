@@ -345,13 +345,20 @@ def _replaced(conn: libvirt.virConnect, report: GuestReport) -> bool:
 
 
 def _forgotten(journal: Journal, job: MigrationJob, entry: JournalEntry) -> Recovered:
-    """Cleans up after a guest that is no more."""
-    report = entry.report
+    """Cleans up after a guest that is no more, or that is on the target alone."""
+    report, ended = entry.report, UNDONE
     with at(job, entry.target) as peer:
-        there = confirm.find(peer, report.uuid)
-        gone, kept = cleaned(peer, entry.made) if there is None else ([], {})
+        if confirm.find(peer, report.uuid) is None:
+            gone, kept = cleaned(peer, entry.made)
+        else:
+            gone, ended = reservations.release(peer, entry.created), MOVED
+            why = f"another guest is called {report.name} here by now: look whose it is"
+            kept = {} if entry.keep_source else dict.fromkeys(entry.left, why)
+        target = peer.getHostname()
     journal.close()
-    return Recovered(name=report.name, outcome=UNDONE, deleted=tuple(gone), kept=kept)
+    return Recovered(
+        name=report.name, outcome=ended, target=target, deleted=tuple(gone or ()), kept=kept
+    )
 
 
 def at(job: MigrationJob, uri: str) -> AbstractContextManager[libvirt.virConnect]:
