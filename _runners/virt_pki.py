@@ -143,7 +143,8 @@ def rotate_ca(skip=None, test=False):
         salt-run virt.rotate_ca skip=hv7
     """
     store, rules = Store(__opts__["pki_dir"]), policy.policy(_get)
-    names = skip.split(",") if isinstance(skip, str) else skip or []
+    is_one = isinstance(skip, (str, int)) and not isinstance(skip, bool)
+    names = str(skip).split(",") if is_one else skip or []
     if not isinstance(names, (list, tuple)):
         raise errors.InvalidInput(f"skip must be names of hosts, not {units.shown(skip)}")
     skipped = [name for name in (str(one).strip() for one in names) if name]

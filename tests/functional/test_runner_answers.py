@@ -105,6 +105,23 @@ def test_the_plan_of_a_rotation(runner, tmp_path, monkeypatch, told, result, com
     assert ("retcode" in found) is (result is False)
 
 
+@pytest.mark.parametrize("runner", ["virt_pki"], indirect=True)
+@pytest.mark.parametrize(
+    ("skip", "names"),
+    [("hv1, 10", ["hv1", "10"]), (10, ["10"]), (None, []), ([10, "b"], ["10", "b"])],
+)
+def test_who_is_not_waited_for_in_a_rotation(runner, tmp_path, monkeypatch, skip, names):
+    """YAML reads a name of digits as a number."""
+    runner.__opts__ = {"pki_dir": str(tmp_path)}
+    given = []
+    monkeypatch.setattr(
+        runner.cloud, "rotate",
+        lambda _fleet, _store, _rules, skip, _report: given.extend(skip) or (None, {}),
+    )  # fmt: skip
+    assert runner.rotate_ca(skip=skip)["data"]["CA"]["result"] is True
+    assert given == names
+
+
 @pytest.mark.parametrize("runner", ["virt_start"], indirect=True)
 def test_what_a_start_has_run_is_told_as_it_ended(runner, tmp_path, monkeypatch):
     ran = []

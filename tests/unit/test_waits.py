@@ -431,14 +431,15 @@ def test_where_the_master_cannot_read_what_it_wrote_down_the_return_is_lost_in_t
 
 
 @pytest.mark.parametrize("kind", [SaltClientError, SaltReqTimeoutError])
-def test_a_master_that_takes_no_job_is_said(cloud, kind):
+@pytest.mark.parametrize(("said", "why"), [("no answer", "no answer$"), ("", "is its process ru")])
+def test_a_master_that_takes_no_job_is_said(cloud, kind, said, why):
     fleet = cloud(hv1=Host())
 
     def refuse(*_asked, **_options):
-        raise kind("no answer")
+        raise kind(said)
 
     fleet.bus.pub = refuse
-    with pytest.raises(errors.ConnectionFailed, match="the Salt master does not answer: no answer"):
+    with pytest.raises(errors.ConnectionFailed, match=f"the Salt master does not answer: {why}"):
         ask(fleet)
 
 

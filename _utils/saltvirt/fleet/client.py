@@ -416,7 +416,8 @@ class _Job:
                 sorted(hosts or self.waiting), fun, arg, tgt_type="list", jid=jid, listen=True
             )
         except (SaltClientError, SaltReqTimeoutError) as exc:
-            raise errors.ConnectionFailed(f"the Salt master does not answer: {exc}") from exc
+            why = str(exc) or "is its process running? systemctl status salt-master"
+            raise errors.ConnectionFailed(f"the Salt master does not answer: {why}") from exc
 
     def answers(self, patience: _Patience) -> Iterator[answer.Answer]:
         try:
