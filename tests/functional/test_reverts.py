@@ -203,3 +203,23 @@ def test_saved_memory_is_named_where_a_change_has_to_wait(host):  # noqa: F811
     finally:
         if not dom.isActive():
             dom.managedSaveRemove()
+
+
+def test_no_second_snapshot_of_a_name_inside_a_disk(host):  # noqa: F811
+    """QEMU goes back to the first one, of which libvirt may not know any more."""
+    path = host.disk("g.qcow2")
+    dom = host.define(host.device(path))
+    write(path, 1)
+    host.call("snapshot", "g", "a")
+    dom.snapshotLookupByName("a").delete(libvirt.VIR_DOMAIN_SNAPSHOT_DELETE_METADATA_ONLY)
+    write(path, 2)
+    for test in (True, False):
+        with pytest.raises(CommandExecutionError, match=r"g.qcow2 has a snapshot a inside, of"):
+            host.call("snapshot", "g", "a", test=test)
+    plain(dom, "a")  # as it was taken by an earlier version
+    write(path, 3)
+    refused(host, r"g.qcow2 has more than one snapshot a inside", "a")
+    assert holds(path, 3)
+    host.call("delete_snapshots", "g", "a")
+    host.call("snapshot", "g", "b")
+    assert host.call("revert_snapshot", "g", "b")["reverted"] == "b"

@@ -4,12 +4,15 @@ first."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from saltvirt import errors
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.snapshot import read
 from saltvirt.host.storage import chains, files, usage
 from saltvirt.images import internal
+from saltvirt.snapshot import rules
 from saltvirt.snapshot.tree import INTERNAL, Snapshot
 
 
@@ -24,6 +27,21 @@ def refuse(conn: libvirt.virConnect, domain: libvirt.virDomain, target: Snapshot
         _refuse_lost(conn, domain, target.name, disk.target, path)
     for path in files_of:
         _refuse_other(domain.name(), target.name, path)
+
+
+def refuse_taken(conn: libvirt.virConnect, disks: Iterable[rules.GuestDisk], snapshot: str) -> None:
+    """Raises AlreadyExists where a file of the disks has a snapshot of this name inside, whether
+    libvirt lists it or not: QEMU would go back to that one."""
+    if not connection.is_local(conn):
+        return
+    for disk in disks:
+        path = disk.path
+        if path and disk.regular and snapshot in internal.snapshots(path).values():
+            raise errors.AlreadyExists(
+                f"{path} has a snapshot {snapshot} inside, of which libvirt does not know: take "
+                f"another name, or, while the guest is off, 'qemu-img snapshot -d {snapshot} "
+                f"{path}' deletes that one"
+            )
 
 
 def _refuse_lost(
@@ -59,6 +77,11 @@ def _refuse_other(guest: str, snapshot: str, path: str) -> None:
         raise errors.Refused(
             f"cannot revert {guest}: {path} has no snapshot {snapshot} inside, though libvirt "
             f"lists it: 'virsh snapshot-delete {guest} {snapshot} --metadata' gives it up"
+        )
+    if [*there.values()].count(snapshot) > 1:
+        raise errors.Refused(
+            f"cannot revert {guest}: {path} has more than one snapshot {snapshot} inside, and QEMU "
+            f"would take the oldest one: 'qemu-img snapshot -l {path}' lists them with their IDs"
         )
     other = there.get(snapshot, snapshot)
     if other != snapshot:

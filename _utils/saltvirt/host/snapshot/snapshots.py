@@ -163,6 +163,8 @@ def _plan(conn: libvirt.virConnect, guest: str, wanted: SnapshotRequest) -> _Pla
     _refuse_without_disks(conn, about)
     choice = rules.choose(about, tree, wanted.disk_only, wanted.quiesce)
     rules.refuse_name(name, choice)
+    if not choice.external:
+        inside.refuse_taken(conn, about.disks, name)
     disks = tuple(_layers(about, name, wanted.images_dir)) if choice.external else ()
     notes = [*_kind_notes(about, choice), *_room_notes(conn, domain, about, choice, disks)]
     return _Plan(
