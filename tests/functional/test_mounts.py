@@ -10,7 +10,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.storage import mounted, mounts
+from saltvirt.host.storage import bounded, mounted, mounts
 from tests.functional.conftest import load_with_folders
 from tests.functional.test_init import files, host, image, names  # noqa: F401
 
@@ -69,6 +69,22 @@ def test_a_master_is_told_of_what_is_not_mounted(tmp_path):
     assert mounted.unmounted() == [str(folder)]
     (tmp_path / "fstab").unlink()
     assert mounted.unmounted() == [str(folder)], "it is remembered"
+
+
+def test_a_server_that_does_not_answer_keeps_no_master_waiting(tmp_path, monkeypatch):
+    """The answer is about all that has to do with moves: it comes without the hung file system."""
+
+    def real(path):
+        assert path not in {mount.place for mount in mounts.read()}, "known without a look"
+        raise bounded.Silent("/srv")
+
+    monkeypatch.setattr(bounded, "real", real)
+    (tmp_path / "fstab").write_bytes(
+        f"a /proc proc\nb {tmp_path}/x nfs\nc /\udcff nfs\n".encode(errors="surrogateescape")
+    )
+    assert mounted.unmounted() == []
+    monkeypatch.setattr(bounded, "real", str)
+    assert mounted.unmounted() == [f"{tmp_path}/x"]
 
 
 @pytest.mark.parametrize("test", [False, True])

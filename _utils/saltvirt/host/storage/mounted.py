@@ -12,7 +12,7 @@ import contextlib
 import glob
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from saltvirt import errors, places
 from saltvirt.host.storage import bounded, mounts
@@ -83,10 +83,17 @@ def remembered() -> list[str]:
 
 def unmounted() -> list[str]:
     """The mount points of this host on which nothing is mounted. Not those of automounts, which
-    need not be: what is mounted there is seen by looking."""
+    need not be: what is mounted there is seen by looking. Nor those with a name that is no text."""
     there = {mount.place for mount in mounts.read()}
-    points = {*remembered(), *_units(), *mounts.to_mount(FSTAB, by_hand=False)} - {"/"}
-    return sorted(point for point in points if there.isdisjoint(_paths(point)))
+    points = {*remembered(), *_units(), *mounts.to_mount(FSTAB, by_hand=False)} - {"/", *there}
+    return sorted(point for point in points if point.isprintable() and _is_bare(point, there))
+
+
+def _is_bare(point: str, there: Container[str]) -> bool:
+    """Whether nothing is mounted where a mount point leads to; what does not answer is mounted."""
+    with contextlib.suppress(bounded.Silent):
+        return bounded.real(point) not in there
+    return False
 
 
 def _required(folder: str) -> dict[str, str]:
