@@ -6,7 +6,7 @@ from tests.lab.fixtures import own_lab
 from tests.life import world
 from tests.life.run import attempt
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow]
+pytestmark = pytest.mark.lab
 # pairs that once lost a disk, a network or a snapshot
 WALKS = {
     ("overlay", "bios", "pc"): ("add_disk", "clone", "backup", "restore_over", "grow_disk"),
