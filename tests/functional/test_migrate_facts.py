@@ -92,6 +92,15 @@ class Jobless:
         return [0]
 
 
+def test_a_disk_that_qemu_encrypts_is_told(conn):
+    secret = "<encryption format='luks'><secret type='passphrase' uuid='{}'/></encryption>"
+    source, target = "<source file='/x'>{}</source>", "<target dev='vda'/>"
+    texts = (source.format("") + target + secret, source.format(secret) + target,
+             source.format("") + target)  # fmt: skip
+    found = [disks(conn, f"<disk type='dir'>{text}</disk>")[0].encrypted for text in texts]
+    assert found == [True, True, False]
+
+
 @pytest.mark.parametrize("active", [True, False])
 def test_disks_that_a_running_guest_gets_at_its_next_start_are_told_apart(dom, tmp_path, active):
     paths = [str(tmp_path / name) for name in ("a", "b", "iso")]

@@ -96,7 +96,7 @@ class DiskReport(Fact):
     virtual size; used_bytes: allocated. fs: type of the file system. chain: its backing files,
     nearest first. pool, volume: of a pool's volume; network: of a network disk; identity: of a
     device or a volume. trouble: why it could not be looked at. seed: it is the volume that seeds
-    the guest, and was made for it.
+    the guest, and was made for it. encrypted: QEMU encrypts it (LUKS).
     """
 
     target: str
@@ -118,6 +118,7 @@ class DiskReport(Fact):
     identity: VolumeIdentity | None = seldom(None)
     trouble: str | None = seldom(None)
     seed: bool = seldom(False)
+    encrypted: bool = seldom(False)
 
     @property
     def key(self) -> str:

@@ -565,3 +565,16 @@ def test_nothing_is_copied_below_a_mount_point_on_which_nothing_is_mounted(
     found = checks.against(guest, host, request)
     said = f"{point} is not mounted on hv2: nothing is copied to {folder} there; mount it, or see "
     assert found == ([f"{said}virt.forget_mount"] if folder and not shared else [])
+
+
+@pytest.mark.parametrize(
+    ("active", "shared", "refused"),
+    [(True, False, True), (False, False, False), (True, True, False)],
+)
+def test_a_disk_that_qemu_encrypts_is_copied_of_a_stopped_guest_alone(active, shared, refused):
+    """libvirt starts QEMU on the target with a file that is no LUKS yet."""
+    disk = facts.disk(encrypted=True, cache="none")
+    places = {disk["source"]: facts.place(shared=shared, exists=shared)}
+    guest = facts.guest(disks=[disk], active=active, state="running" if active else "shutdown")
+    found = reasons(guest, facts.host(places=places))
+    assert ["disk vda is encrypted by QEMU" in why for why in found] == [True] * refused

@@ -120,6 +120,7 @@ def _disk(element: Element, conn: libvirt.virConnect) -> DiskReport:
         discard=_driver(element, "discard", ""),
         read_only=element.find("readonly") is not None,
         shareable=element.find("shareable") is not None,
+        encrypted=element.find(".//encryption") is not None,
     )
     if source is not None and found.source and found.type == "volume":
         found = _volume(conn, found, source)

@@ -112,6 +112,11 @@ def _copied(
         return
     if disk.shareable:
         yield f"disk {disk.target} is shared with other guests and cannot be copied"
+    if disk.encrypted and guest.active:
+        yield (
+            f"disk {disk.target} is encrypted by QEMU, which does not open a new file of it on "
+            f"{host.hostname}: stop the guest to move it cold"
+        )
     seen = host.place(disk.key)
     if seen.exists:
         yield (
