@@ -1008,6 +1008,32 @@ def test_a_definition_is_told_as_soon_as_libvirt_has_saved_it(apart, tmp_path, m
     conn.close()
 
 
+def test_a_definition_is_told_again_until_masters_have_it(apart, monkeypatch):
+    """One that was taken back and given again is known to no master; what a person has moved here
+    was refused as long as the registry had the guest elsewhere."""
+    apart.node.write_text(NODE)
+    told = []
+    apart.on_definition, apart.names = told.append, frozenset(["web1"])
+    monkeypatch.setattr(agent_guests, "_DEFINITIONS_EVERY_S", 0)
+    conn = libvirt.open(apart.where.uri)
+    conn.defineXML(XML.format(name="web1"))
+
+    def looks(names=("web1",), own=()):
+        apart.names, apart.own = frozenset(names), frozenset(own)
+        told.clear()
+        apart._look(conn)
+        return [one.name for one in told]
+
+    assert (looks(), looks()) == (["web1"], [])
+    assert (looks(names=()), looks(), looks()) == ([], ["web1"], [])
+    assert looks(own=["web1"]) == looks(own=["web1"]) == ["web1"]
+    apart.kept.keep(definition("web1", XML.format(name="web1")))
+    assert looks(own=["web1"]) == ["web1"]  # what masters have is an older one
+    apart.kept.keep(told[0])
+    assert looks(own=["web1"]) == []
+    conn.close()
+
+
 def test_what_libvirt_cannot_say_is_no_word_that_a_guest_is_not_there(apart):
     apart.node.write_text(NODE)
     apart._conn = libvirt.open(apart.where.uri)

@@ -71,6 +71,8 @@ class Guests:
         self.names: frozenset[str] = frozenset()
         # those of them that nobody but the manager starts
         self.managed: frozenset[str] = frozenset()
+        # those that are this host's in this boot
+        self.own: frozenset[str] = frozenset()
         self.on_definition: Callable[[Definition], None] = lambda found: None
         self._told: dict[str, str] = {}
         self._told_s = 0.0
@@ -168,6 +170,8 @@ class Guests:
             del self._asked[name]
         self._refuse_autostart(conn)
         here = [name for name in names if name in domains]
+        # of one that is given again nobody may know the definition any more
+        self._told = {name: told for name, told in self._told.items() if name in names}
         if self._clock() - self._told_s >= _DEFINITIONS_EVERY_S:
             self._told_s = self._clock()
             self._tell_definitions(conn, here)
@@ -213,9 +217,15 @@ class Guests:
                 log.warning("the definition of %s cannot be read: %s", name, exc)
                 self._told.setdefault(name, "")
                 continue
-            if self._told.get(name) != found.digest:
+            if self._told.get(name) != found.digest or self._is_missed(found):
                 self._told[name] = found.digest
                 self.on_definition(found)
+
+    def _is_missed(self, found: Definition) -> bool:
+        """It is this host's guest, and masters, who tell all hosts what they know, have not told
+        this: they refused it while the guest was another's, say."""
+        kept = self.kept.get(found.name)
+        return found.name in self.own and (kept is None or kept.digest != found.digest)
 
     def tell_again(self) -> None:
         """All definitions are told once more: somebody has come who may know none."""

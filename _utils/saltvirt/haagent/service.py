@@ -304,6 +304,7 @@ class Service:
 
     def _give_names(self) -> None:
         self.guests.names, self.guests.managed = self.names(), self.managed()
+        self.guests.own = self.own()
 
     def managed(self) -> frozenset[str]:
         """Guests that nobody but the manager starts: none of those that are left to a person."""
@@ -313,6 +314,11 @@ class Service:
             for name, one in registry.guests.items()
             if one.state != IGNORED
         )
+
+    def own(self) -> frozenset[str]:
+        """Guests that are this host's in this boot."""
+        here, guests = (self.state.host, self.state.boot), self.state.kept.registry.guests
+        return frozenset(name for name, one in guests.items() if (one.host, one.boot) == here)
 
     def names(self) -> frozenset[str]:
         """Guests of high availability, those of a registry that is about to be kept among them."""
@@ -369,12 +375,8 @@ class Service:
         guests = self.state.kept.registry.guests
         for name in set(self._definitions) - self.guests.names:
             self._definitions.pop(name, None)
-        here = (self.state.host, self.state.boot)
-        own = {
-            name: one
-            for name, one in self._definitions.copy().items()
-            if name in guests and (guests[name].host, guests[name].boot) == here
-        }
+        mine = self.own()
+        own = {name: one for name, one in self._definitions.copy().items() if name in mine}
         for shelf in self.shelves:
             shelf.keep(own, guests, self.copies.is_defined)
 
