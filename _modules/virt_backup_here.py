@@ -11,12 +11,13 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
-    from saltvirt import errors, names
+    from saltvirt import errors, names, settings
     from saltvirt.backuphost import receive
     from saltvirt.backuphost import target as backup_target
     from saltvirt.backups import ident
     from saltvirt.backups import policy as backup_policy
     from saltvirt.host import connection
+    from saltvirt.host.domain import lookup
     from saltvirt.spec import values
 
 if TYPE_CHECKING:
@@ -153,8 +154,16 @@ def backup_bring(
     connection.require_binding()
     disk = None if disk is None else values.text(disk, "disk")
     ident.refuse_unfit(new, over, stop, disk)
-    found = _backup_found(name, folder, str(backup), bool(mounted), disk, bool(damaged))
-    called = names.guest(found.guest if new is None else str(new))
+    local = {key: kwargs[key] for key in ("connection", "username", "password") if key in kwargs}
+    with connection.connect(settings.connection(__salt__["config.get"], local)) as conn:
+        here = lookup.uuids(conn)
+    found = _backup_found(
+        name, folder, str(backup), bool(mounted), disk, bool(damaged), here.get(str(name)), over
+    )
+    called = found.guest if new is None else str(new)
+    if over or disk is not None:  # it may have been renamed since
+        called = {uuid: name for name, uuid in here.items()}.get(found.uuid, called)
+    called = names.guest(called)
     if disk is not None:
         ident.refuse_unknown_disk(found, disk)
     if test:
@@ -177,7 +186,10 @@ def backup_bring(
     return {**made, "ident": found.ident, "skipped": found.skipped}
 
 
-def _backup_found(name, folder, backup, mounted, disk, damaged):
-    """The good one that is meant."""
+def _backup_found(name, folder, backup, mounted, disk, damaged, uuid, over):
+    """The good one that is meant. uuid: of the guest that has the name here."""
     target = backup_target.opened(values.text(folder, "folder"), mounted)
-    return ident.meant(receive.listing(target, name=name), name, backup, disk, damaged)
+    several = list(receive.listing(target, uuid=uuid, name=name))
+    if not over and any(one.guest == name for one in several):
+        uuid = None  # of several that had the name the operator says which
+    return ident.meant(several, name, backup, disk, damaged, uuid)

@@ -84,6 +84,14 @@ def test_there_and_back(here):
     assert str(here.disk) not in here.virsh("domblklist web1")
     _, wrong = here.hypervisor.ask("virt.backup_undo", name="web1")
     assert wrong is None and str(here.disk) in here.virsh("domblklist web1")
+    # by the name that it has since, and by the one that it had
+    here.virsh("domrename web1 web9")
+    for called in ("web9", "web1"):
+        made = done(here, "backup_bring", name=called, over=True, overcommit=True)
+        assert made["name"] == "web9"
+        _, wrong = here.hypervisor.ask("virt.backup_undo", name="web9")
+        assert wrong is None and str(here.disk) in here.virsh("domblklist web9")
+    here.virsh("domrename web9 web1")
     here.until(lambda: here.traces() == [])
 
 
