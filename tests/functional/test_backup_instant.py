@@ -414,7 +414,15 @@ def test_what_is_purged_is_gone_with_its_disks(host, target):
     assert stands.of("web1") is None and host.files() == []
 
 
-def test_in_the_place_of_a_guest_and_back(host, target):
+def test_in_the_place_of_a_guest_and_back(host, target, monkeypatch):
+    switch, known = over.Over._switch, []
+
+    def switched(one, state):
+        known.append(stands.of("web1").ident)
+        switch(one, state)
+
+    # else nobody could show it again after a kill in between
+    monkeypatch.setattr(over.Over, "_switch", switched)
     target.make(["vda"])
     old = str(host.folder / "old.qcow2")
     subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", old, str(SIZE)], check=True)
@@ -425,6 +433,7 @@ def test_in_the_place_of_a_guest_and_back(host, target):
     shown = target.show(text, ["vda"])
     made = host.restore(shown, kind=instant.InstantOver, last=False, bandwidth=1)
     assert made["state"] == "running" and host.look().state == PULLING
+    assert known == [shown.ident]
     with host.conn() as conn, pytest.raises(errors.Refused, match="still stands"):
         over.confirm(conn, host.config, "web1")
     with host.conn() as conn:

@@ -93,16 +93,20 @@ class FromBackup(Restore):
     def stand(self) -> None:
         """The backup is shown to the guest's QEMU from now on."""
         self.tools.say("show", f"{self.shown.host} shows the backup {self.shown.ident}")
-        name = self.guest.name
+        self.undo.push("show the backup no more", _end, self.guest.name)
+        self.note()
+        begin(self.how)
+
+    def note(self) -> None:
+        """Puts down on what the guest stands."""
         stands.put(
             Stood(
-                name, self.dom.UUIDString(), self.shown.ident, self.shown.host, self.shown.port,
-                self.shown.authority, tuple(work.spec.name or "" for work in self.works),
-                self.how.bandwidth_mib_s, self.policies,
+                self.guest.name, self.dom.UUIDString(), self.shown.ident, self.shown.host,
+                self.shown.port, self.shown.authority,
+                tuple(work.spec.name or "" for work in self.works), self.how.bandwidth_mib_s,
+                self.policies,
             )
         )  # fmt: skip
-        self.undo.push("show the backup no more", _end, name)
-        begin(self.how)
 
 
 class Instant(FromBackup):
@@ -111,6 +115,13 @@ class Instant(FromBackup):
 
 class InstantOver(FromBackup, Over):
     """One in the place of a guest."""
+
+    def _switch(self, state: dict[str, bytes]) -> None:
+        # before its definition stands on the backup: who is killed in between leaves one of which
+        # it is known on which it stands, so that it can be shown again
+        self.undo.push("forget on what it stands", stands.forget, self.guest.name)
+        self.note()
+        super()._switch(state)
 
     def make(self) -> Made:
         super().make()
