@@ -17,7 +17,7 @@ from saltvirt.backups.answers import ListedBackup
 from saltvirt.creation import Phase
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import inventory, lock
-from saltvirt.operations.operation import Checked, Result, Several
+from saltvirt.operations.operation import Checked, Result, Several, failure
 from saltvirt.operations.report import Lines, OneByOne, Report
 from saltvirt.placement import facts
 
@@ -171,8 +171,8 @@ class Due:
             with Fleet(self.fleet.opts, like=self.fleet) as fleet:
                 report = Report(fleet, name, "backup", self.screen)
                 return backup.Backup(fleet, name, to, report, by=self.by).run()
-        except errors.VirtError as exc:
-            return Result(name, exc.text, complete=False)
+        except Exception as exc:
+            return Result(name, failure(exc, f"the backup of {name}"), complete=False)
 
     def _looked(self) -> tuple[dict[str, _IsDue], dict[str, str], tuple[Result, ...]]:
         """(guest to why it is due, guest to why it is not, hosts that were not heard)."""

@@ -19,7 +19,7 @@ from saltvirt.backups.policy import TargetPolicy
 from saltvirt.backups.stands import CUT, GONE, OFF, WHOLE, Stand, Standing, StoodOn
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import lock
-from saltvirt.operations.operation import Checked, Result, Several
+from saltvirt.operations.operation import Checked, Result, Several, failure
 from saltvirt.operations.report import Report
 
 _LOOK_S = 2
@@ -101,8 +101,9 @@ class Instant:
         for one in found:
             try:
                 said = of(one)
-            except errors.VirtError as exc:
-                said = Result(one.stand.guest, exc.text, complete=False)
+            except Exception as exc:
+                text = failure(exc, f"the guest {one.stand.guest} on a backup")
+                said = Result(one.stand.guest, text, complete=False)
             if counted[said.about] > 1:
                 said = replace(said, about=f"{said.about} on {one.stand.host}, {one.ident}")
             parts.append(said)

@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from saltvirt import errors, settings, units
+from saltvirt import settings, units
 from saltvirt.backups import policy
 from saltvirt.backups.kept import AllReadBack, Kept, KeptGuest, ReadBack
 from saltvirt.backups.policy import TargetPolicy
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations.operation import Checked, Result, Several
+from saltvirt.operations.operation import Checked, Result, Several, failure
 from saltvirt.operations.report import Report
 
 _OfTarget = Callable[[TargetPolicy], Result]
@@ -161,8 +161,9 @@ def _each(fleet: Fleet, to: str | None, of: _OfTarget) -> Several:
     for target in targets:
         try:
             parts.append(of(target))
-        except errors.VirtError as exc:
-            parts.append(Result(target.name, exc.text, complete=False))
+        except Exception as exc:
+            said = failure(exc, f"what was asked of the target {target.name}")
+            parts.append(Result(target.name, said, complete=False))
     return Several(tuple(parts))
 
 

@@ -30,6 +30,7 @@ class Cloud:
     def __init__(self):
         self.opts = {"virt": CONF, "cachedir": "/nonexistent"}
         self.guests, self.listed, self.silent, self.made = ["web1", "web2"], {}, {}, []
+        self.error = errors.OperationFailed("the target is full")
 
     def hosts(self):
         return ["hv1"]
@@ -68,7 +69,7 @@ def cloud(monkeypatch):
         def run(self):
             found.made.append(self.told)
             if self.name == "web1":
-                raise errors.OperationFailed("the target is full")
+                raise found.error
             return Result(self.name, "made", {"backup": "x"})
 
     class Fleet:
@@ -286,9 +287,13 @@ def test_one_that_an_earlier_run_still_backs_up_is_left(cloud, tmp_path):
 
 
 @pytest.mark.parametrize("at_once", [1, 3])
-def test_all_are_backed_up_whatever_becomes_of_one(cloud, at_once):
+@pytest.mark.parametrize("error", [errors.Refused("at work"), OSError(28, "the disk is full")])
+def test_all_are_backed_up_whatever_becomes_of_one(cloud, at_once, error):
+    """Also of what is none of our errors, as where the master's disk is full."""
+    cloud.error = error
     cloud.guests = [f"web{number}" for number in range(1, 8)]
     found = cloud.due(at_once=at_once).run().parts
     assert sorted(name for name, *_ in cloud.made) == cloud.guests
     assert [one.about for one in found] == cloud.guests
     assert [one.complete for one in found] == [False] + [True] * 6
+    assert "at work" in found[0].comment or "the disk is full" in found[0].comment
