@@ -25,7 +25,7 @@ from saltvirt.design.domain import RECORD_VERSION
 from saltvirt.host.domain import aside
 from saltvirt.host.migration import departed
 from saltvirt.host.provision import admission, disk_notes, guest_builder
-from saltvirt.host.storage import usage
+from saltvirt.host.storage import files, usage
 from saltvirt.xml.backup import Checkpoint, CheckpointDisk
 from saltvirt.xml.domain import Domain
 from saltvirt.xml.metadata import GuestRecord, OwnDisk
@@ -675,3 +675,13 @@ def test_the_volume_of_a_guest_that_is_off_has_its_size(host):
             conn.lookupByName("web1").undefine()
             pool.destroy()
             pool.undefine()
+
+
+def test_a_volume_on_a_server_of_a_guest_that_is_off_is_skipped(host, monkeypatch):
+    """No path of this host leads to it; what its other disks have is backed up."""
+    on_volume(host)
+    monkeypatch.setattr(files, "volume_path", lambda *_: "rbd/web1")
+    with host.conn() as conn:
+        found = look.look(conn, "web1")
+    assert [one.target for one in found.disks] == ["vdb"]
+    assert "its volume is on a server, rbd/web1" in found.skipped["vda"]

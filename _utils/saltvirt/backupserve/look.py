@@ -32,7 +32,7 @@ def look(conn: libvirt.virConnect, name: str) -> GuestLook:
     ours = {name: one for name, one in there.items() if name.startswith(chains.PREFIX)}
     disks, skipped = [], {}
     for disk in document.disks:
-        why = _skipped(disk) or (None if active else _locked(disk))
+        why = _skipped(disk) or (None if active else _locked(conn, disk))
         if why:
             skipped[str(disk.target)] = why
         else:
@@ -70,11 +70,15 @@ def _skipped(disk: Disk) -> str | None:
     return None
 
 
-def _locked(disk: Disk) -> str | None:
+def _locked(conn: libvirt.virConnect, disk: Disk) -> str | None:
     """Why a disk of a guest that is off cannot be read."""
-    if not _is_encrypted(disk):
-        return None
-    return "it is encrypted by libvirt, whose secret is given to a running guest alone: start it"
+    if _is_encrypted(disk):
+        return "it is encrypted by libvirt, whose secret a running guest alone is given: start it"
+    source = disk.source
+    found = files.volume_path(conn, source.pool, source.volume) if source.pool else None
+    if found and not found.startswith("/"):
+        return f"its volume is on a server, {found}, to which a running guest alone has access"
+    return None
 
 
 def _is_encrypted(disk: Disk) -> bool:
@@ -141,7 +145,7 @@ def _on_disk(conn: libvirt.virConnect, document: Domain) -> dict[str, dict[str, 
     """The same of a guest that is off, as its files have them."""
     found = {}
     for disk in document.disks:
-        if not (_skipped(disk) or _locked(disk)) and disk.driver_type == "qcow2":
+        if not (_skipped(disk) or _locked(conn, disk)) and disk.driver_type == "qcow2":
             there = bitmaps.of(path(conn, disk))
             found[str(disk.target)] = {name: _state(flags) for name, flags in there.items()}
     return found
