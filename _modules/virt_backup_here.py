@@ -154,7 +154,8 @@ def backup_bring(
     connection.require_binding()
     disk = None if disk is None else values.text(disk, "disk")
     ident.refuse_unfit(new, over, stop, disk)
-    local = {key: kwargs[key] for key in ("connection", "username", "password") if key in kwargs}
+    ours = {"connection", "username", "password"}
+    local = {key: value for key, value in kwargs.items() if key in ours}
     with connection.connect(settings.connection(__salt__["config.get"], local)) as conn:
         here = lookup.uuids(conn)
     found = _backup_found(
