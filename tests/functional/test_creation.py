@@ -21,7 +21,7 @@ from saltvirt.placement import facts
 from saltvirt.xml.metadata import OwnDisk
 from tests.functional import daemon
 from tests.functional.conftest import REPOSITORY
-from tests.functional.test_init import files, host, image, names  # noqa: F401
+from tests.functional.test_init import MIB, files, host, image, names  # noqa: F401
 from tests.lab import process
 
 libvirtd = daemon.libvirtd
@@ -50,6 +50,23 @@ def is_as_it_was(at):
     assert files(at) == ["g1_system.qcow2"]
     assert at.modules["virt.creation_phase"]("g1")["phase"] == "interrupted"
     assert "creating=" in at.conn.lookupByName("g1").XMLDesc()
+
+
+def test_what_somebody_has_put_in_its_place_is_not_removed_for_who_wants_to_use_it(half):
+    """The creation was killed before it made the disk."""
+    disk = half.images / "g1_system.qcow2"
+    disk.write_bytes(b"a backup of mine")
+    for test in (True, False):
+        with pytest.raises(errors.Incomplete, match=r"g1_system.qcow2 is either what an interrupt"):
+            half.init(disks=[{**SYSTEM, "existing": True, "format": "qcow2"}], test=test)
+    assert disk.read_bytes() == b"a backup of mine"
+    half.init(image=half.image, disks=[SYSTEM])
+
+
+def test_what_it_needs_of_the_host_is_told_as_if_nothing_were_left(half):
+    wanted = {"name": "g1", "cpu": 1, "mem": 64, "seed": False, "nic": None, "image": half.image}
+    told = half.modules["virt.inventory"](guest={**wanted, "disks": [SYSTEM]})["guest"]
+    assert "problem" not in told and told["disk_bytes"] == 16 * MIB
 
 
 VERBS = {

@@ -164,7 +164,10 @@ def _in_folder(
 ) -> Work:
     format = _format(spec, fallback)
     path = os.path.join(folder, f"{guest}_{spec.name}.{format}")
-    there = bounded.lexists(path) and files.real(path) not in gone
+    there = bounded.lexists(path)
+    if there and files.real(path) in gone:
+        existing_disk.refuse_leftover(spec, guest, path)
+        there = False
     if there and spec.existing:
         known = existing_disk.format_of(conn, replace(spec, format=format), path)
         return Work(spec, path=path, format=known)

@@ -26,6 +26,18 @@ def is_block(path: str) -> bool:
         return False
 
 
+def refuse_leftover(spec: DiskSpec, guest: str, place: str) -> None:
+    """Raises Incomplete for a disk that is to be used as it is, at a place where an operation that
+    was interrupted may have made one, which is removed: somebody may have put it there since."""
+    if spec.existing:
+        raise errors.Incomplete(
+            f"disk {spec.name}: {place} is either what an interrupted operation on {guest} has "
+            "left, or data of yours: to use it, move it away until salt-run virt.repair "
+            f"name={guest} apply=True has removed what is left; without existing: True it is "
+            "removed and made anew"
+        )
+
+
 def format_of(conn: libvirt.virConnect, spec: DiskSpec, path: str) -> str:
     """The format by which a DiskSpec uses what lies at ``path``.
 

@@ -80,10 +80,13 @@ def plan(
     pool = _pool(conn, pool_name)
     kind = pool_source.type_of(pool)
     named = spec.source_file
-    there = [one for one in pool.listVolumes() if (pool_name, one) not in gone]
+    volumes = pool.listVolumes()
+    there = [one for one in volumes if (pool_name, one) not in gone]
     pools.refuse_unmounted(conn, pool)
     volume = named or (_partition(pool, there) if kind == "disk" else f"{guest}_{spec.name}")
     found = pool.storageVolLookupByName(volume) if volume in there else None
+    if found is None and volume in volumes:
+        existing_disk.refuse_leftover(spec, guest, f"{pool_name}/{volume}")
     if found is not None and not (named or spec.existing):
         raise errors.AlreadyExists(
             f"disk {spec.name}: pool {spec.pool} has a volume {volume} already: existing: True "

@@ -46,6 +46,7 @@ def read(conn: libvirt.virConnect, spec: GuestSpec, tools: Tools) -> facts.Needs
     """
     with translated(f"plan {spec.name}"):
         plan = _Plan(conn, spec, tools)
+        plan.look_for_leftover()  # which is removed before
         built = plan.plan()
         image_here = plan.image_sizes()
         asked = admission.request_of(built, plan.works)
