@@ -71,6 +71,17 @@ def test_a_clone_has_a_disk_an_identity_and_a_record_of_its_own(original):
     assert (original.images / "web1_system.raw").exists()
 
 
+def test_no_copy_gets_the_name_of_a_disk_of_another_guest(original):
+    lent = original.images / "web10_data.raw"
+    lent.write_bytes(bytes(4096))
+    dom = original.conn.lookupByName("web1")
+    disk = f"<disk type='file'><source file='{lent}'/><target dev='vdz'/></disk></devices>"
+    original.conn.defineXML(dom.XMLDesc().replace("</devices>", disk))
+    original.modules["virt.clone"]("web1", "web2")
+    found = sorted(path.name for path in original.images.glob("web2*"))
+    assert "web2_vdz.raw" in found and "web20_data.raw" not in found
+
+
 def test_a_test_of_a_clone_says_what_it_would_take_and_makes_nothing(original):
     before = sorted(original.images.iterdir())
     found = original.modules["virt.clone"]("web1", "web2", test=True)

@@ -257,6 +257,35 @@ def test_what_a_rename_that_was_killed_has_linked_is_in_no_guests_way(
     assert disk_notes.read("web2") is None
 
 
+def test_the_old_names_of_a_rename_that_was_killed_are_in_no_guests_way(
+    web1,
+    image,  # noqa: F811
+    tmp_path,
+    monkeypatch,
+):
+    class Killed(BaseException):
+        """No code runs after it."""
+
+    def killed(*_):
+        raise Killed
+
+    monkeypatch.setattr(disk_notes, "FOLDER", str(tmp_path / "making"))
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(renaming.undo_disks, "remove_file", killed)
+        web1.modules["virt.rename"]("web1", "web2")
+    assert (web1.images / "web1_data.raw").exists() and names(web1) == ["test", "web2"]
+    inode = (web1.images / "web2_data.raw").stat().st_ino
+    given = [{"name": "system", "size": 16}, {"name": "data", "size": 4, "format": "raw"}]
+    for test in (True, False):
+        web1.init("web1", image=image, disks=given, test=test)
+    assert (web1.images / "web2_data.raw").stat().st_ino == inode
+    assert (web1.images / "web1_data.raw").stat().st_ino != inode
+    assert disk_notes.read("web1") is None
+    web1.modules["virt.rename"]("web2", "web3")
+    assert (web1.images / "web3_data.raw").stat().st_ino == inode
+    assert not os.listdir(tmp_path / "making")
+
+
 def test_a_file_that_another_guest_stands_on_keeps_its_name(web1):
     base = web1.images / "web1_system.qcow2"
     top = on_top_of(base, web1.images / "top.qcow2")["source_file"]

@@ -201,9 +201,8 @@ class Clone(GuestBuilder):
 
     def _is_volume(self, disk: Disk) -> bool:
         """Whether it is the drive from which cloud-init in the original may have to read yet."""
-        images = self.tools.admission_config.images_dir
-        path = disk.source.file if disk.source else None
-        return path == seed_drive.path(images, self.original.name()) and files.is_regular(path)
+        path = (disk.source.file if disk.source else None) or ""
+        return seed_drive.is_of(path, self.original.name()) and files.is_regular(path)
 
     def plan_volume(self, disk: Disk) -> disks.Work:
         """The Work that makes the copy's volume of that of the original."""
@@ -222,7 +221,8 @@ class Clone(GuestBuilder):
     def new_name(self, old: str, target: str) -> str:
         """What the copy of a file or volume is called."""
         own = self.original.name()
-        if old.startswith(own):
+        # no letter or digit behind it: that would be the file of a guest with a longer name
+        if old.startswith(own) and not old[len(own) : len(own) + 1].isalnum():
             return self.guest.name + old[len(own) :]
         return f"{self.guest.name}_{target}{os.path.splitext(old)[1]}"
 

@@ -73,6 +73,14 @@ class Left:
     second: list[str] = field(default_factory=list)
     disks: list[tuple[DiskNote, list[str]]] = field(default_factory=list)
 
+    def volumes(self) -> list[tuple[str, str]]:
+        """(pool, volume) of those in ``delete``."""
+        return [
+            (disk.pool, disk.volume)
+            for disk, paths in self.disks
+            if disk.pool and disk.volume and paths and {*paths} <= {*self.delete}
+        ]
+
 
 class Note:
     """What is being made for one guest, by who holds the guest's lock.

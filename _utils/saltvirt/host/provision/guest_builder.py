@@ -262,6 +262,7 @@ class GuestBuilder(abc.ABC):
         cache_dir, name = self.tools.admission_config.cache_dir, self.guest.name
         noted = disk_notes.look(self.conn, name)
         self.leftover = Leftover.of_disks([*noted.delete, *map(files.real, noted.second)])
+        self.leftover.places.update(noted.volumes())
         dom = creation.interrupted(self.conn, name)
         if dom is None:
             return

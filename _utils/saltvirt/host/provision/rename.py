@@ -32,6 +32,8 @@ from saltvirt.spec.disk import DiskSpec
 from saltvirt.xml.domain import Domain
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from saltvirt.host.provision.guest_builder import GuestRequest, Tools
     from saltvirt.xml.metadata import OwnDisk
 
@@ -129,7 +131,8 @@ class Rename:
         """Renames it; what ``virt.rename`` answers. All of it or nothing."""
         names.guest(self.guest.name)
         with self.tools.admission_config.guest("virt.rename", self.old, self.guest.name):
-            disk_notes.remove(self.conn, self.guest.name)
+            for name in (self.guest.name, self.old):
+                disk_notes.remove(self.conn, name)
             self._read()
             return self._run()
 
@@ -144,9 +147,10 @@ class Rename:
         works = [
             disks.Work(DiskSpec(), path=path) for move in moves for path in (move.old, move.new)
         ]
-        note = disk_notes.Note(self.guest.name, "virt.rename", works)
         with Revert() as undo:
-            undo.push("forget the names", lambda: note.end(undo.failed))
+            # under both: the next guest of either name finds what a killed rename has left
+            notes = [disk_notes.Note(n, "virt.rename", works) for n in (self.guest.name, self.old)]
+            undo.push("forget the names", self._end, notes, undo.failed)
             for move in moves:
                 if move is self.variables and not os.path.lexists(move.old):
                     continue  # it was never started
@@ -158,7 +162,7 @@ class Rename:
             undo.success()
         for move in moves:
             undo_disks.remove_file(move.old)
-        note.end()
+        self._end(notes)
         departed.forget(self.old)  # the guest was here: what it said is over
         self._refresh(moves)
         return Renamed(
@@ -171,6 +175,11 @@ class Rename:
             pub_key=pub_key,
             warnings=tuple(self.tools.warnings),
         )
+
+    @staticmethod
+    def _end(notes: list[disk_notes.Note], failed: Collection[str] = ()) -> None:
+        for note in notes:
+            note.end(failed)
 
     def _define(self, moves: list[FileMove], undo: Revert) -> None:
         with self.tools.admission_config.lock():
