@@ -376,7 +376,7 @@ def migrate_census(**kwargs):
     return {**found, "leavings": found["target_leftovers"]}
 
 
-def migrate_recover(vm_, lost=None, elsewhere=(), **kwargs):
+def migrate_recover(vm_, lost=None, elsewhere=(), removed=False, **kwargs):
     """
     End a migration that was killed half way: find the guest, clean the other host.
 
@@ -392,13 +392,16 @@ def migrate_recover(vm_, lost=None, elsewhere=(), **kwargs):
         the runner asks all. Where the target does not have it any more, the migration ends as
         ``moved``, and what the guest left here stays; where this host has a definition of it that
         does not run, a person decides
+    :param removed: True: you know that the guest was removed on purpose. Where neither host has it,
+        its migration ends as ``removed``, and what it left here stays; its definition goes
     :param connection: libvirt URI, overriding ``virt:connection:uri``
     :param username: to connect with on the target
     :param password: to connect with on the target
 
     :return: dict: ``outcome``: ``moved`` (it is on the target, and was cleaned up here),
-        ``undone`` (it is here) or ``nothing``; ``deleted``: files; ``kept``: file to why it stays:
-        what was made on the target is the target's to take away, see ``virt.migrate_clean``;
+        ``undone`` (it is here), ``removed`` or ``nothing``; ``deleted``: files; ``kept``: file to
+        why it stays: what was made on the target is the target's to take away, see
+        ``virt.migrate_clean``;
         ``left``: host to why something is still there; ``checkpoints_lost``: as of ``virt.migrate``
 
     :raises MigrationFailed: a person must decide; the message says what
@@ -422,7 +425,8 @@ def migrate_recover(vm_, lost=None, elsewhere=(), **kwargs):
     job = dataclasses.replace(job, given_up=given_up)
     with connection.connect(job.local) as conn:
         hosts = values.list_of(values.line)(elsewhere, "elsewhere")
-        return api.recover(conn, job, str(lost) if lost else None, hosts).to_answer()
+        gone = values.boolean(removed, "removed")
+        return api.recover(conn, job, str(lost) if lost else None, hosts, gone).to_answer()
 
 
 def migrate_clean(vm_, test=False, unused=(), **kwargs):

@@ -236,7 +236,7 @@ def migrate_abort(name):
 
 
 @result.reporting
-def migrate_recover(name, lost=""):
+def migrate_recover(name, lost="", removed=False):
     """
     End a migration of a guest that was broken off: both hosts are asked, one has it afterwards.
 
@@ -248,6 +248,8 @@ def migrate_recover(name, lost=""):
         goes on on its old host. It is refused when that host answers and has the guest; else nobody
         can check it: if it is wrong, the guest runs twice. An event ``salt/virt/NAME/migrate/lost``
         records it
+    :param removed: True: you know that the guest was removed on purpose, and neither of its hosts
+        has it. Its migration ends; its last definition goes with that, and its files stay
 
     :return: under the guest's name: ``result``, ``comment``, ``recovered`` (what the module's
         ``virt.migrate_recover`` returns)
@@ -261,7 +263,7 @@ def migrate_recover(name, lost=""):
     """
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, name, "migrate", __salt__)
-        host, found = recover.recover(fleet, name, progress, lost or None)
+        host, found = recover.recover(fleet, name, progress, lost or None, removed)
     comment = recover.recovered(name, host, found)
     about = {"result": not found.left, "comment": comment, "recovered": found.to_answer()}
     return {str(name): about}

@@ -402,7 +402,7 @@ def test_a_host_is_told_to_be_given_up_for_lost_once_it_is(tmp_path, monkeypatch
         virt["virt.migrate_recover"]("web9", lost="hv7")
     assert told() == []
 
-    def recover(_conn, job, lost, _elsewhere):
+    def recover(_conn, job, lost, *_):
         job.given_up(lost)
         return Recovered(name="web9", outcome="undone")
 

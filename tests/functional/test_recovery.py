@@ -385,11 +385,23 @@ def test_of_a_guest_that_neither_host_has_a_person_reads_what_to_do(peer, dom, j
     journal = begun(job, about, created=("/there",), left=("/here",), phase=phase)
     words = (
         r"web1 is on neither host, .*: its definition is in .*/web1\.json: define it again by "
-        r"that; if it was removed on purpose, remove that file$"
+        r"that; if it was removed on purpose, salt-run virt.migrate_recover web1 removed=True$"
     )
     with pytest.raises(errors.MigrationFailed, match=words):
         recovery.recover(conn, journal, job)
     assert (done, journal.read().phase) == ([], phase)
+    found = recovery.recover(conn, journal, job, removed=True)
+    kept = {"/here": "web1 left it here before it was removed"}
+    assert (found.outcome, found.kept) == ("removed", kept)
+    assert done == [("cleaned" if phase == BEGUN else "released", ("/there",))]
+    assert journal.read() is None
+
+
+def test_a_guest_that_is_there_is_not_removed_by_word(peer, dom, job, done):
+    conn, about = dom.connect(), report(dom)
+    journal = begun(job, about, created=("/there",), phase=BEGUN)
+    assert recovery.recover(conn, journal, job, removed=True).outcome == "undone"
+    assert dom.isPersistent()
 
 
 def test_what_stayed_here_of_a_guest_that_the_target_lost_is_kept(peer, dom, job, done):

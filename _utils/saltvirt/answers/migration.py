@@ -32,10 +32,10 @@ class Migratable(Fact):
 
 @dataclass(frozen=True, kw_only=True)
 class Recovered(Fact):
-    """What `virt.migrate_recover` answers. outcome: `moved`, `undone` or `nothing`. source, target:
-    host names; live: it was running. deleted: files; kept: file to why it stays; left: host to why
-    something of it is still there. checkpoints_lost: checkpoint that the target's libvirt did not
-    take to its reason."""
+    """What `virt.migrate_recover` answers. outcome: `moved`, `undone`, `removed` or `nothing`.
+    source, target: host names; live: it was running. deleted: files; kept: file to why it stays;
+    left: host to why something of it is still there. checkpoints_lost: checkpoint that the target's
+    libvirt did not take to its reason."""
 
     name: str = seldom("")
     outcome: str = seldom("")

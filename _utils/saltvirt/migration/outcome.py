@@ -7,6 +7,8 @@ from dataclasses import dataclass
 MOVED = "moved"
 UNDONE = "undone"
 UNDECIDED = "undecided"
+# by a person, after its migration had begun
+REMOVED = "removed"
 
 GONE, OFF, RUNNING, PAUSED = "gone", "shutdown", "running", "paused"
 

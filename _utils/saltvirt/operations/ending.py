@@ -19,11 +19,17 @@ Unfinished = dict[str, UnfinishedMigration]
 
 
 def ended(
-    fleet: Fleet, host: str, name: str, said: Mapping[str, MigrationFacts], lost: str | None = None
+    fleet: Fleet,
+    host: str,
+    name: str,
+    said: Mapping[str, MigrationFacts],
+    lost: str | None = None,
+    removed: bool = False,
 ) -> Recovered:
-    """What the host answers. said: host to what it says of itself, of all that answered. lost: see
-    the host's ``virt.migrate_recover``. Raises as Fleet.one does."""
+    """What the host answers. said: host to what it says of itself, of all that answered. lost,
+    removed: see the host's ``virt.migrate_recover``. Raises as Fleet.one does."""
     asked: dict[str, Any] = {"vm_": name, **({"lost": lost} if lost else {})}
+    asked |= {"removed": True} if removed else {}
     elsewhere = _elsewhere(fleet, host, name, said)
     if elsewhere:
         asked["elsewhere"] = elsewhere

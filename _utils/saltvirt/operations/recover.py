@@ -15,14 +15,14 @@ from saltvirt.operations.report import Report
 
 
 def recover(
-    fleet: Fleet, name: str, report: Report, lost: str | None = None
+    fleet: Fleet, name: str, report: Report, lost: str | None = None, removed: bool = False
 ) -> tuple[str | None, Recovered]:
     """Ends a broken-off migration of the guest, and has its targets cleaned; (the host it began
     on, None where only a target has something of it; what that host says, with what was deleted
     and is left on the targets).
 
-    lost: see the host's ``virt.migrate_recover``. Raises InvalidInput when the host that is said
-    to be lost answers and has the guest.
+    lost, removed: see the host's ``virt.migrate_recover``. Raises InvalidInput when the host that
+    is said to be lost answers and has the guest.
     """
     name = names.guest(str(name))
     with lock.guest(fleet.opts, name, "virt.migrate_recover"):
@@ -40,7 +40,8 @@ def recover(
             )
         found = Recovered()
         if host:
-            found = ending.ended(fleet, host, name, seen.hosts, str(lost) if lost else None)
+            dead = str(lost) if lost else None
+            found = ending.ended(fleet, host, name, seen.hosts, dead, removed)
         gone, stay, left = target_leftovers.everywhere(fleet, name)
         known = {*gone, *stay}
         found = replace(
@@ -112,7 +113,8 @@ def recovered(name: str, host: str | None, found: Recovered) -> str:
     moved = f"{name} is on {found.target or 'the target'}" + (
         "" if found.kept else f"; {host} was cleaned"
     )
-    outcomes = {migrate.MOVED: moved, "undone": undone}
+    gone = f"{name} was removed, and its migration from {host} is ended"
+    outcomes = {migrate.MOVED: moved, "undone": undone, "removed": gone}
     kept = [target_leftovers.words(found.kept)] if found.kept else []
     again = [target_leftovers.again(name)] if left else []
     nothing = f"{name}: there was no unfinished migration"

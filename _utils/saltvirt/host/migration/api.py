@@ -171,6 +171,7 @@ def recover(
     job: MigrationJob,
     lost: str | None = None,
     elsewhere: Collection[str] = (),
+    removed: bool = False,
 ) -> Recovered:
     """Ends a killed migration: see unreachable_target.ended; outcome "nothing" without one. Then
     hands over what earlier ones have left to hosts that did not answer."""
@@ -180,7 +181,7 @@ def recover(
     ):
         done = Recovered(name=job.name, outcome=recovery.NOTHING)
         if journal.read() is not None:
-            done = unreachable_target.ended(conn, journal, job, lost, elsewhere)
+            done = unreachable_target.ended(conn, journal, job, lost, elsewhere, removed)
         elif lost:
             raise errors.InvalidInput(f"no migration of {job.name} from here is unfinished")
         gone, kept, still = unreachable_target.take_away(job)

@@ -130,10 +130,15 @@ ACTIONS: dict[str, Callable[[Any, Any], object]] = {
 
 
 def recover(
-    conn: libvirt.virConnect, journal: Journal, job: MigrationJob, elsewhere: Collection[str] = ()
+    conn: libvirt.virConnect,
+    journal: Journal,
+    job: MigrationJob,
+    elsewhere: Collection[str] = (),
+    removed: bool = False,
 ) -> Recovered:
     """Ends what the journal tells of: the outcome is MOVED or UNDONE; NOTHING where
-    only a reservation was left to release. elsewhere: see gone_on.
+    only a reservation was left to release. elsewhere: see gone_on. removed: a person says that the
+    guest was removed: where neither host has it, the outcome is REMOVED.
 
     Raises OperationFailed while libvirt itself is still at it, MigrationFailed when a
     person must decide, ConnectionFailed when the target cannot be asked.
@@ -147,9 +152,9 @@ def recover(
         not_at_work(conn, entry)
         with at(job, entry.target) as peer:
             result = _without_both(conn, peer, entry, elsewhere)
-            if result is None:
-                _refuse_gone(conn, peer, entry, journal.path)
-                result = _ended(conn, peer, entry)
+            if result is None and _is_gone(conn, peer, entry):
+                result = _removed(peer, entry, removed, journal.path)
+            result = result or _ended(conn, peer, entry)
     journal.close()
     return result
 
@@ -199,24 +204,34 @@ def gone_on(
     )  # fmt: skip
 
 
-def _refuse_gone(
-    conn: libvirt.virConnect, peer: libvirt.virConnect, entry: JournalEntry, path: str
-) -> None:
-    """Raises MigrationFailed where neither host has the guest. path: of the journal."""
-    report = entry.report
-    if entry.phase == journal.MOVED:  # both hosts have seen it there: it was removed since
-        return
-    if confirm.find(conn, report.uuid) is None and confirm.find(peer, report.uuid) is None:
+def _is_gone(conn: libvirt.virConnect, peer: libvirt.virConnect, entry: JournalEntry) -> bool:
+    """Whether neither host has the guest. Where both have seen it there, it was removed since."""
+    found = [confirm.find(one, entry.report.uuid) for one in (conn, peer)]
+    return found == [None, None] and entry.phase != journal.MOVED
+
+
+def _removed(peer: libvirt.virConnect, entry: JournalEntry, removed: bool, path: str) -> Recovered:
+    """The end of a migration of a guest that was removed; what it left here stays. path: of the
+    journal. Raises MigrationFailed where nobody says that it was."""
+    name = entry.report.name
+    if not removed:
+        way = way_back(path, f"salt-run virt.migrate_recover {name} removed=True")
         raise errors.MigrationFailed(
-            f"{report.name} is on neither host, and its disks were not touched: {way_back(path)}"
+            f"{name} is on neither host, and its disks were not touched: {way}"
         )
+    if entry.phase == journal.BEGUN:
+        cleaned(peer, entry.made)
+    else:
+        reservations.release(peer, entry.created)
+    kept = dict.fromkeys(entry.left, f"{name} left it here before it was removed")
+    return Recovered(name=name, outcome=outcome.REMOVED, source=entry.report.host, kept=kept)
 
 
-def way_back(path: str) -> str:
-    """What a person does about a guest that no host has. path: of the journal of its migration."""
+def way_back(path: str, end: str = "remove that file") -> str:
+    """What a person does about a guest that no host has. path: of the journal of its migration.
+    end: what ends that, if nobody wants it."""
     return (
-        f"its definition is in {path}: define it again by that; if it was removed on purpose, "
-        "remove that file"
+        f"its definition is in {path}: define it again by that; if it was removed on purpose, {end}"
     )
 
 

@@ -34,6 +34,7 @@ def ended(
     job: MigrationJob,
     lost: str | None = None,
     elsewhere: Collection[str] = (),
+    removed: bool = False,
 ) -> Recovered:
     """Like ``recovery.recover``; and when the target does not answer: ends it without
     the target where that is safe, or where a person vouches for it.
@@ -50,7 +51,7 @@ def ended(
             f"{journal.name} was on its way to {host}, not to {lost}: lost={host}, if it is lost"
         )
     try:
-        return recovery.recover(conn, journal, job, elsewhere)
+        return recovery.recover(conn, journal, job, elsewhere, removed)
     except errors.ConnectionFailed as exc:
         with translated():
             found = None if entry.over else recovery.gone_on(conn, entry, elsewhere)
