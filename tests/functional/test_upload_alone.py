@@ -1,4 +1,4 @@
-"""No guest starts on a volume while it is written over, on a libvirtd of our own with QEMU."""
+"""No guest starts on a volume while it is written over or copied. On a libvirtd of our own."""
 
 import os
 
@@ -9,7 +9,7 @@ pytest.importorskip("salt")
 
 from salt.exceptions import CommandExecutionError
 
-from saltvirt.host.storage import upload
+from saltvirt.host.storage import upload, volume_content
 from tests.functional.daemon import libvirtd  # noqa: F401
 from tests.functional.test_snapshot_kinds import host  # noqa: F401
 
@@ -37,3 +37,20 @@ def test_no_guest_starts_on_a_volume_that_is_written_over(host, tmp_path, monkey
     dom.create()
     with pytest.raises(CommandExecutionError, match="is open in g"):
         host.call("volume_upload", "p", "g.raw", str(tmp_path / "file"))
+
+
+def test_no_guest_starts_on_a_volume_that_is_copied(host, monkeypatch):  # noqa: F811
+    path = host.disk("g.qcow2")
+    text = f"<pool type='dir'><name>p</name><target><path>{path.parent}</path></target></pool>"
+    host.conn.storagePoolDefineXML(text).create()
+    dom, tried = host.define(host.device(path)), []
+
+    def started(*_):
+        with pytest.raises(libvirt.libvirtError, match="lock"):
+            dom.create()
+        tried.append(dom.isActive())
+
+    monkeypatch.setattr(volume_content, "refuse_boundless", started)
+    assert host.call("volume_clone", "p", "g.qcow2", "copy.qcow2") is True
+    assert tried == [0] and (path.parent / "copy.qcow2").exists()
+    dom.create()

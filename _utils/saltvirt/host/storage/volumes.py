@@ -11,7 +11,16 @@ from saltvirt.design.volume import build
 from saltvirt.host import connection
 from saltvirt.host.connection import Unread, libvirt, named, translate, translated
 from saltvirt.host.domain import saved_memory
-from saltvirt.host.storage import answers, bounded, files, identity, pools, usage, volume_content
+from saltvirt.host.storage import (
+    answers,
+    bounded,
+    files,
+    identity,
+    pools,
+    unchanged_disks,
+    usage,
+    volume_content,
+)
 from saltvirt.xml.volume import Volume
 
 if TYPE_CHECKING:
@@ -343,8 +352,9 @@ def clone(
 ) -> bool:
     """Copies a volume with its data; True. The copy is in ``target_pool``, else beside it.
 
-    A copy of a volume that a running guest writes to would be torn, and is refused; so is one
-    whose content leads to other files, or for which the pool has no room.
+    A copy of a volume that a running guest writes to would be torn, and is refused; no guest starts
+    on it meanwhile. So is one whose content leads to other files, or for which the pool has no
+    room.
     """
     volume = lookup(conn, pool, name)
     target = pools.lookup(conn, target_pool or pool)
@@ -354,7 +364,9 @@ def clone(
             f"volume {name} in {pool} is open in {', '.join(used.running(own))}: shut it down first"
         )
     volume_content.refuse_foreign(conn, volume)
-    with translated(f"clone volume {name} in storage pool {pool}"):
+    here = connection.is_local(conn) and files.is_regular(volume.path())
+    paths, what = [volume.path()] if here else [], f"clone volume {name} in storage pool {pool}"
+    with translated(what), unchanged_disks.Unchanged(f"storage pool {pool}", paths):
         answers.pool(target)
         pools.refuse_unmounted(conn, target)
         volume_content.refuse_boundless(conn, volume, target)
