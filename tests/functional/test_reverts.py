@@ -10,7 +10,9 @@ pytest.importorskip("salt")
 
 from salt.exceptions import CommandExecutionError
 
+from saltvirt import errors
 from saltvirt.host.migration import move_journal
+from saltvirt.host.snapshot import layers
 from saltvirt.migration.journal import MOVING, GuestReport, JournalEntry
 from tests.functional.daemon import libvirtd  # noqa: F401
 from tests.functional.test_snapshot_kinds import holds, host, run, write  # noqa: F401
@@ -223,3 +225,24 @@ def test_no_second_snapshot_of_a_name_inside_a_disk(host):  # noqa: F811
     host.call("delete_snapshots", "g", "a")
     host.call("snapshot", "g", "b")
     assert host.call("revert_snapshot", "g", "b")["reverted"] == "b"
+
+
+def test_a_guest_is_not_stopped_where_its_layer_cannot_be_made(host, monkeypatch):  # noqa: F811
+    if host.conn.getLibVersion() >= 9_009_000:
+        pytest.skip("libvirt makes it")
+    path = host.disk("g.qcow2")
+    dom = host.define(host.device(path))
+    host.call("snapshot", "g", "a", disk_only=True)
+    write(host.now(), 2)
+    dom.create()
+
+    def full(*_):
+        raise errors.OperationFailed("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(layers.Layer, "begin_anew", full)
+        with pytest.raises(CommandExecutionError, match="no room"):
+            host.call("revert_snapshot", "g", "a")
+    assert dom.isActive()
+    host.call("revert_snapshot", "g", "a")
+    assert not dom.isActive() and not holds(host.now(), 2)

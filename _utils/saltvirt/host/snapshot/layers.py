@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt
+from saltvirt.host.snapshot import checkpoints
 from saltvirt.host.storage import deletion, files, usage
 from saltvirt.images import chain, clone, confined, header
 from saltvirt.xml import tree
@@ -79,8 +80,6 @@ def revert(
     """
     wanted = layers(snapshot)
     others = {layer.path for one in above for layer in layers(one)}
-    if domain.isActive():
-        domain.destroy()
     try:
         _begin_anew(conn, domain, wanted)
     except OSError as exc:
@@ -94,14 +93,24 @@ def revert(
     _make_current(domain, snapshot)
 
 
+def stop(domain: libvirt.virDomain) -> None:
+    """Stops the guest, and has libvirt forget its checkpoints: what its backups know is of what was
+    written since."""
+    if domain.isActive():
+        domain.destroy()
+    checkpoints.forget(domain)
+
+
 def _begin_anew(
     conn: libvirt.virConnect, domain: libvirt.virDomain, wanted: Sequence[Layer]
 ) -> None:
-    """Has the guest's disks use these Layers, which are empty then; all of them or none."""
+    """Has the guest's disks use these Layers, which are empty then; all of them or none. The guest
+    is stopped when their files are made."""
     with contextlib.ExitStack() as making:
         fresh = {one.path: making.enter_context(clone.part_of(one.path)) for one in wanted}
         for layer in wanted:
             layer.begin_anew(fresh[layer.path])
+        stop(domain)
         with usage.closed(conn, fresh) as held:
             for path, why in held.items():
                 if why:

@@ -514,17 +514,15 @@ def _revert_layers(
     of libvirt's by name."""
     target, there = to
     checkpoints.refuse_foreign(domain)
-    if target.of_layers_alone:
-        # it is off afterwards; and what its backups know is of what was written since
-        if domain.isActive():
-            domain.destroy()
-        checkpoints.forget(domain)
-    try:
-        domain.revertToSnapshot(there[target.name], 0)
-        return newer
-    except libvirt.libvirtError as exc:
-        if exc.get_error_code() not in _CANNOT:
-            raise
+    if not _begins_anew(conn):
+        if target.of_layers_alone:
+            layers.stop(domain)
+        try:
+            domain.revertToSnapshot(there[target.name], 0)
+            return newer
+        except libvirt.libvirtError as exc:
+            if exc.get_error_code() not in _CANNOT:
+                raise
     above = [name for name in tree.newest_first() if name in tree.descendants(target.name)]
     layers.revert(conn, domain, there[target.name], [there[name] for name in above], unused)
     return [name for name in newer if name not in above]
