@@ -13,6 +13,7 @@ from salt.exceptions import CommandExecutionError
 from saltvirt import errors
 from saltvirt.host.migration import move_journal
 from saltvirt.host.snapshot import layers
+from saltvirt.host.storage import usage
 from saltvirt.migration.journal import MOVING, GuestReport, JournalEntry
 from tests.functional.daemon import libvirtd  # noqa: F401
 from tests.functional.test_snapshot_kinds import holds, host, run, write  # noqa: F401
@@ -112,6 +113,17 @@ def test_an_image_that_is_based_on_the_disk_is_not_damaged(host):  # noqa: F811
     host.dom = dom
     refused(host, r"g.qcow2 would be lost, and is needed by h", "a")
     assert holds(path, 2)
+
+
+def test_a_doubt_does_not_keep_a_guest_from_its_own_disk(host, monkeypatch):  # noqa: F811
+    """Such as a server that does not answer, on which an image could be that is based on it."""
+    path = host.disk("g.qcow2")
+    host.define(host.device(path))
+    host.call("snapshot", "g", "a")
+    write(path, 2)
+    monkeypatch.setattr(usage.Usage, "why", lambda *_, **__: "nobody can tell")
+    host.call("revert_snapshot", "g", "a")
+    assert not holds(path, 2)
 
 
 def test_a_medium_that_is_gone_leaves_the_drive_empty(host):  # noqa: F811

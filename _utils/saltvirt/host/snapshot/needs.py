@@ -85,10 +85,15 @@ def of(
 
 
 def refuse(
-    conn: libvirt.virConnect, domain: libvirt.virDomain, stake: Stake, unused: Collection[str] = ()
+    conn: libvirt.virConnect,
+    domain: libvirt.virDomain,
+    stake: Stake,
+    unused: Collection[str] = (),
+    doubts: bool = True,
 ) -> None:
     """Raises Refused when another guest, or an image that no guest names, needs what is changed;
     or other hosts may, and it is not in ``unused``: of that all have said that nobody there does.
+    doubts: also where it cannot be told who needs it.
     """
     paths = stake.changed
     if not paths:
@@ -105,7 +110,7 @@ def refuse(
             raise errors.Refused(
                 f"{path} would be lost, and is needed by {confidential.listed(users)}"
             )
-        if silent or used.why(keys, own):
+        if doubts and (silent or used.why(keys, own)):
             why = f"{', '.join(silent)} does not answer" if silent else used.why(keys, own)
             raise errors.Refused(f"{path} would be lost, and {why}")
         if path in stake.shared and path not in unused:

@@ -416,7 +416,7 @@ def _put_back(
 def _refuse_needed(conn: libvirt.virConnect, domain: libvirt.virDomain, target: Snapshot) -> None:
     """Raises Refused when something else of this host needs a disk in which an internal snapshot
     is put back, such as an image that is based on it."""
-    needs.refuse(conn, domain, needs.Stake("virt.revert", set(target.inside)))
+    needs.refuse(conn, domain, needs.Stake("virt.revert", set(target.inside)), doubts=False)
 
 
 def _wanted(
