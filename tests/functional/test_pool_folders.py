@@ -101,3 +101,27 @@ def test_an_image_of_version_2_is_known(tmp_path):
     subprocess.run(argv, check=True)
     assert bitmaps.is_old(path)
     assert not bitmaps.is_old(str(tmp_path / "gone"))
+
+
+def test_who_has_volumes_in_a_folder_that_the_pool_leaves_is_said(conn, pool, tmp_path):
+    pool.createXML("<volume><name>v</name><capacity>1048576</capacity></volume>")
+    text = """<domain type='qemu'><name>g</name><memory unit='MiB'>32</memory>
+    <os><type arch='x86_64'>hvm</type></os><devices><disk type='volume' device='disk'>
+    <source pool='p' volume='v'/><target dev='vda' bus='virtio'/></disk></devices></domain>"""
+    dom = conn.defineXML(text)
+    try:
+        virt = load(conn.getURI())
+        old, new = tmp_path / "p", tmp_path / "q"
+        given = {"ptype": "dir", "target": str(new), "running": True}
+        for test in (True, False):
+            said = virt["virt.pool_converge"]("p", **given, test=test)["comment"]
+            assert said.endswith(
+                f"Volumes of g are in {old}: without them in {new} no guest that needs them starts"
+            )
+        dom.undefine()
+        dom = None
+        given["target"] = str(old)
+        assert "Volumes of" not in virt["virt.pool_converge"]("p", **given)["comment"]
+    finally:
+        if dom:
+            dom.undefine()

@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from saltvirt import errors
+from saltvirt import confidential, errors
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.storage import identity, pools, secret, usage, volumes
@@ -43,10 +43,25 @@ def converge(conn: libvirt.virConnect, desired: DesiredPool, test: bool = False)
     pool = pools.lookup(conn, desired.name)
     step = _step(conn, pool, desired)
     outcome = step.outcome()
+    if "path" in outcome.changes:
+        outcome.notes += _left_behind(conn, pool, outcome.changes["path"])
     if outcome.changes and not test:
         with translated(f"change storage pool {desired.name}"):
             _Change(conn, pool, step, outcome.changes).carry_out()
     return outcome
+
+
+def _left_behind(
+    conn: libvirt.virConnect, pool: libvirt.virStoragePool, change: dict[str, Any]
+) -> list[str]:
+    """Sentences about the guests with volumes in the pool, which have them in its folder of now."""
+    guests = volumes.users_of_pool(conn, pool)[0]
+    if not guests:
+        return []
+    return [
+        f"Volumes of {confidential.listed(guests)} are in {change['old']}: without them in "
+        f"{change['new']} no guest that needs them starts"
+    ]
 
 
 def _create(conn: libvirt.virConnect, desired: DesiredPool, spec: PoolSpec) -> None:
