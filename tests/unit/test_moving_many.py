@@ -177,7 +177,7 @@ def test_what_an_earlier_migration_has_left_is_looked_for_everywhere(
     done = []
     monkeypatch.setattr(migrate.Migrate, "_take_away", lambda one: done.append("target_leftovers"))
 
-    def ended(one, _host):
+    def ended(one, _host, _seen):
         done.append("unfinished")
         cloud.virt_migrate_locations = locations
         return migrate.Recovered(outcome="undone")
