@@ -105,8 +105,10 @@ class Master(Machine):
 
     def listen(self):
         """To a person, who goes to the one who leads, and to what others have agreed on."""
-        agreed, told = self.state.kept.registry.wished, [Wished()]
-        told += [at[1].wished for (kind, _), at in self.arrived.items() if kind == "beat"]
+        agreed = self.state.kept.registry.wished
+        members = self.state.kept.registry.members or tuple(self.world.hosts)
+        beats = [message for (kind, _), (_, message) in self.arrived.items() if kind == "beat"]
+        told = [wished.agreed(beats, members)]
         leads = self.state.leading_s is not None
         if leads and lead.is_settled(self.state):
             told.append(agreed)

@@ -1,11 +1,16 @@
 """Each safety condition taken away in turn: do the random runs notice?
-``python3 -m tests.ha.mutants [NAME...] --runs N``."""
+``python3 -m tests.ha.mutants [NAME...] --runs N``.
+
+NAME:FUNCTION is the condition as that function asks it, and holds everywhere else.
+"""
 
 import argparse
 import contextlib
 import sys
+from unittest import mock
 
 from saltvirt.ha import lead, safety
+from saltvirt.ha.policy import HaPolicy
 from tests.ha import random as runs
 
 
@@ -24,11 +29,45 @@ WITHOUT = {
     "announced_s": lambda _old, new, *_: new, "boot_proves": True, "is_released": True,
     "is_gone": True, "is_over": True, "may_place": True, "lease_proves": True,
 }  # fmt: skip
+# who asks a condition that several ask: what one of them rests on is no other one's to hold
+ASKED_BY = {"is_enough": ("_granted_s", "_counted", "_is_enough", "known_by_most")}
+# by what the lead is counted: of each grant the time by which it lasts, as its host announced it
+LEAD_BY, ALL_GRANTS = "lead_by", "leads:all_grants"
+NAMES = (*WITHOUT, *(f"{name}:{one}" for name, ones in ASKED_BY.items() for one in ones),
+         LEAD_BY, ALL_GRANTS)  # fmt: skip
+
+
+def without(name):
+    """The library without one of its conditions."""
+    if name == LEAD_BY:
+        return mock.patch.object(HaPolicy, "lead_by", lambda policy, _terms: policy)
+    if name == ALL_GRANTS:
+        return mock.patch.object(lead, "_granted_s", _by_all(lead._granted_s))
+    condition, _, function = name.partition(":")
+    return _where_asked(condition, function) if function else _without(condition)
+
+
+def _by_all(real):
+    """Also grants that end before the lead does."""
+
+    def granted_s(state, view, _hosts):
+        return real(state, view, {one.beat.host for one in lead._granting(state, view)})
+
+    return granted_s
+
+
+def _where_asked(condition, function):
+    real, what = getattr(safety, condition), WITHOUT[condition]
+
+    def asked(*words):
+        here = sys._getframe(1).f_code.co_name == function
+        return what if here else real(*words)
+
+    return mock.patch.object(safety, condition, asked)
 
 
 @contextlib.contextmanager
-def without(name):
-    """The library without one of its conditions."""
+def _without(name):
     real, with_term = getattr(safety, name), lead._with_term
     what = WITHOUT[name]
     setattr(safety, name, what if callable(what) else lambda *_: what)
@@ -57,7 +96,7 @@ def main():
     parser.add_argument("--runs", type=int, default=300)
     asked = parser.parse_args()
     alive = []
-    for name in asked.names or WITHOUT:
+    for name in asked.names or NAMES:
         found = notices(name, asked.runs)
         print(
             f"{name}: " + (f"seed {found[0]}: {found[1]}" if found else "not noticed"), flush=True

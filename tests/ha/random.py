@@ -69,6 +69,13 @@ def draw(seed, trap=0.5):
     if len(masters) > 1 and not only_masters and more.random() < trap / 4:
         data |= {"suspect_s": 3, "lead_lease_s": 30, "impatient": True}
         steps.append(_asks_early(more, list(hosts), masters))
+    short = random.Random(f"{seed}, and short grants")
+    if len(masters) > 1 and not only_masters and short.random() < trap / 4:
+        data |= {"suspect_s": 6, "lead_lease_s": 30, "impatient": True}
+        steps.append(_short_grants(short, list(hosts), masters))
+    few = random.Random(f"{seed}, and a few")
+    if len(masters) > 1 and not only_masters and few.random() < trap / 4:
+        steps.append(_only_a_few(few, list(hosts), list(guests), masters))
     _differing(random.Random(f"{seed}, and terms"), steps, list(hosts), masters, only_masters, trap)
     if not only_masters and (left := random.Random(f"{seed}, and left alone")).random() < 0.2:
         steps.append(_left_alone(left, list(hosts)))
@@ -178,6 +185,29 @@ def _asks_early(rng, hosts, masters):
     cuts = [f"cut {first} {one}" for one in (*hosts, second)]
     return [*_whole(hosts, masters), f"master {second} stop", "delay 75", *cuts,
             f"master {second} start", "delay 60"]  # fmt: skip
+
+
+def _short_grants(rng, hosts, masters):
+    """Most hosts grant the lead for a shorter time than the masters go by, one for as long. The one
+    who leads is cut off; the hosts soon follow another, while the first could decide still."""
+    first, second = rng.sample(masters, 2)
+    cuts = [f"cut {first} {one}" for one in (*hosts, second)]
+    short = [f"settings {one} lead_lease_s 3" for one in rng.sample(hosts, len(hosts) // 2 + 1)]
+    return [*_whole(hosts, masters), f"master {second} stop", *short, "delay 75",
+            f"master {second} start", "delay 5", *cuts, "delay 45"]  # fmt: skip
+
+
+def _only_a_few(rng, hosts, guests, masters):
+    """The one who leads, and a host, are cut off from all others just when guests fail: what he
+    decides then that host alone keeps, and others decide otherwise."""
+    host = rng.choice(hosts)
+    first, second = rng.sample(masters, 2)
+    others = [one for one in hosts if one != host]
+    cuts = [f"cut {one} {other}" for one in (first, host) for other in (*others, second)]
+    there = [f"guest {one} migrate {host}" for one in guests]
+    return [*_whole(hosts, masters), f"master {second} stop", *there, "delay 75",
+            f"master {second} start", "delay 5", *cuts,
+            *(f"guest {one} crash" for one in guests), "delay 75"]  # fmt: skip
 
 
 def _comes_back(rng, hosts, masters):
