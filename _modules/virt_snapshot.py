@@ -197,6 +197,8 @@ def revert_snapshot(name, vm_snapshot=None, cleanup=False, test=False, unused=()
     :param test: only say what would be done
     :param unused: files on storage that other hosts may have, of which the caller knows from all of
         them that nobody there uses them; ``salt-run virt.revert`` asks them
+    :param overcommit: start a guest that is off, with a snapshot's memory, also where the host has
+        promised its memory or CPUs to others; default: ``virt:overcommit``, else False
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict: ``reverted`` (the name) and ``deleted`` (a list of names; ``N/A``
@@ -205,6 +207,7 @@ def revert_snapshot(name, vm_snapshot=None, cleanup=False, test=False, unused=()
         about, by path
 
     :raises NotFound: no such guest or snapshot, or none before the current
+    :raises NoRoom: the guest would be started, and the host's memory or CPUs are promised to others
     :raises InvalidInput: others would be lost, or something else has a checkpoint of the guest
     :raises Refused: somebody else needs a layer or a disk that would be lost, or other hosts may;
         or not all of the snapshot can be put back, as a disk of it is not the guest's any more
@@ -217,13 +220,14 @@ def revert_snapshot(name, vm_snapshot=None, cleanup=False, test=False, unused=()
         salt 'hyper1' virt.revert_snapshot web1 before-upgrade cleanup=True
     """
     places, cleanup = {}, values.boolean(cleanup, "cleanup")
+    config = admission.config_of(__salt__["config.get"], kwargs)
     if values.boolean(test or False, "test"):
         with _connect(kwargs) as conn:
-            done, stake = snapshots.plan_revert(conn, name, vm_snapshot, cleanup)
+            done, stake = snapshots.plan_revert(conn, name, vm_snapshot, cleanup, config)
         places = _places(stake)
     else:
         with _locked("revert_snapshot", name), _connect(kwargs) as conn:
-            done = snapshots.revert(conn, name, vm_snapshot, cleanup, unused)
+            done = snapshots.revert(conn, name, vm_snapshot, cleanup, unused, config)
     gone = done.deleted if cleanup else snapshots.NONE
     return snapshot_answer.SnapshotReverted(
         reverted=done.name, deleted=gone, notes=done.notes, **places

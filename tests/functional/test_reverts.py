@@ -15,6 +15,7 @@ from saltvirt.host.migration import move_journal
 from saltvirt.host.snapshot import layers
 from saltvirt.host.storage import usage
 from saltvirt.migration.journal import MOVING, GuestReport, JournalEntry
+from tests.functional.conftest import load
 from tests.functional.daemon import libvirtd  # noqa: F401
 from tests.functional.test_snapshot_kinds import holds, host, run, write  # noqa: F401
 
@@ -258,3 +259,24 @@ def test_a_guest_is_not_stopped_where_its_layer_cannot_be_made(host, monkeypatch
     assert dom.isActive()
     host.call("revert_snapshot", "g", "a")
     assert not dom.isActive() and not holds(host.now(), 2)
+
+
+def test_a_guest_that_is_off_is_not_started_where_there_is_no_room(host):  # noqa: F811
+    path = host.disk("g.qcow2")
+    dom = host.define(host.device(path))
+    dom.create()
+    host.call("snapshot", "g", "a")
+    full = load(
+        host.conn.getURI(), lock=str(host.folder / "lock"), images=str(host.folder / "images"),
+        placement={"reserved_memory_kib": 2**40},
+    )  # fmt: skip
+    # of one that runs nothing more is promised
+    assert full["virt.revert_snapshot"]("g", "a")["reverted"] == "a"
+    dom.destroy()
+    write(path, 2)
+    for test in (True, False):
+        with pytest.raises(CommandExecutionError, match="overcommit=True"):
+            full["virt.revert_snapshot"]("g", "a", test=test)
+    assert holds(path, 2) and not dom.isActive()
+    full["virt.revert_snapshot"]("g", "a", overcommit=True)
+    assert dom.isActive()

@@ -14,7 +14,7 @@ from saltvirt.snapshot.tree import Snapshot
 
 _DRIVES = ("cdrom", "floppy")
 # libvirt starts the guest with the definition of such a snapshot
-_RUNS = ("running", "paused")
+RUNS = ("running", "paused")
 
 
 def refuse_without_networks(
@@ -25,7 +25,7 @@ def refuse_without_networks(
 ) -> None:
     """Raises Refused if the guest would be started on a network that does not run: libvirt pulls
     its power first, and then does not start it."""
-    if to.state not in _RUNS:
+    if to.state not in RUNS:
         return
     for nic in ElementTree.fromstring(one.getXMLDesc(0)).iterfind("domain/devices/interface"):
         source = nic.find("source[@network]")

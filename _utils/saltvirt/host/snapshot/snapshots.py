@@ -16,6 +16,7 @@ from saltvirt.host.connection import libvirt, translate
 from saltvirt.host.domain import creation, guest_clock, metadata, saved_memory, snapshot_state
 from saltvirt.host.domain.lookup import lookup
 from saltvirt.host.migration import move_journal
+from saltvirt.host.provision import admission
 from saltvirt.host.snapshot import (
     checkpoints,
     inside,
@@ -34,6 +35,7 @@ from saltvirt.xml import snapshot as xml
 from saltvirt.xml.domain import Domain
 
 if TYPE_CHECKING:
+    from saltvirt.host.provision.admission import AdmissionConfig
     from saltvirt.xml.metadata import GuestRecord
 
 # what Salt's users know for "there is none"
@@ -353,14 +355,16 @@ def revert(
     name: str | None = None,
     cleanup: bool = False,
     unused: Collection[str] = (),
+    admission_config: AdmissionConfig | None = None,
 ) -> Reverted:
     """Puts the guest back.
 
     name: None for the one before the current snapshot.
     cleanup: delete every snapshot that is newer or was made on top of it.
-    unused: see needs.refuse.
+    unused: see needs.refuse. admission_config: None where the host is not asked for room.
     """
     domain, tree, plan = _wanted(conn, guest, name, cleanup)
+    _admit(conn, domain, tree[plan.name], admission_config)
     there, target = _by_name(domain), tree[plan.name]
     needs.refuse(conn, domain, _put_back(conn, domain, there, tree, plan), unused)
     _refuse_needed(conn, domain, target)
@@ -384,10 +388,15 @@ def revert(
 
 
 def plan_revert(
-    conn: libvirt.virConnect, guest: str, name: str | None = None, cleanup: bool = False
+    conn: libvirt.virConnect,
+    guest: str,
+    name: str | None = None,
+    cleanup: bool = False,
+    admission_config: AdmissionConfig | None = None,
 ) -> tuple[Reverted, needs.Stake]:
     """(what it would do, the needs.Stake). Changes nothing."""
     domain, tree, plan = _wanted(conn, guest, name, cleanup)
+    _admit(conn, domain, tree[plan.name], admission_config)
     target = tree[plan.name]
     checkpoints.refuse_foreign(domain)
     late = guest_clock.foreseen(domain) if target.memory != "no" else None
@@ -396,6 +405,19 @@ def plan_revert(
     needs.refuse(conn, domain, stake, stake.shared)
     _refuse_needed(conn, domain, target)
     return Reverted(plan.name, plan.deleted, notes), stake
+
+
+def _admit(
+    conn: libvirt.virConnect,
+    domain: libvirt.virDomain,
+    target: Snapshot,
+    admission_config: AdmissionConfig | None,
+) -> None:
+    """Raises NoRoom where a guest that is off would be started with the snapshot's memory, and the
+    host has promised its own to others."""
+    if admission_config and target.state in returning.RUNS and target.memory != "no":
+        with admission_config.lock():
+            admission.starting(conn, admission_config, domain)
 
 
 def _put_back(
