@@ -20,16 +20,18 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, names, origin, settings, units
 from saltvirt.fleet.client import Fleet
-from saltvirt.hamaster import of_master
-from saltvirt.operations import explain as explaining  # the name is a function's here
-from saltvirt.operations import find, hints, installed, inventory, operation, report, result
-from saltvirt.operations.init import Init, InitRequest
-from saltvirt.operations.init_list import InitList
-from saltvirt.placement import capacity as capacities
-from saltvirt.placement import choose, facts, policy
-from saltvirt.spec import values
+from saltvirt.operations import result
+
+with saltvirt.later():
+    from saltvirt import errors, names, origin, settings, units
+    from saltvirt.hamaster import of_master
+    from saltvirt.operations import explain as explaining  # the name is a function's here
+    from saltvirt.operations import find, hints, init_list, installed, inventory, operation, report
+    from saltvirt.operations import init as making
+    from saltvirt.placement import capacity as capacities
+    from saltvirt.placement import choose, facts, policy
+    from saltvirt.spec import values
 
 if TYPE_CHECKING:
     from typing import Any
@@ -204,7 +206,7 @@ def _wanted(name, cpu, mem, image, hypervisor, host, options):
     placing = {k: options.pop(k) for k in ("groups", "group_policy", "labels", "prefer")
                if k in options}  # fmt: skip
     waiting = options.pop("wait_for", "minion" if options.pop("wait", False) else None)
-    return InitRequest(
+    return making.InitRequest(
         name, cpu, mem, image, hypervisor, host, options.pop("start", True),
         wait_for=waiting, wait_s=units.parse_number(options.pop("timeout", 300), "timeout"),
         pillar=options.pop("pillar", None),
@@ -400,12 +402,12 @@ def init(
         screen = report.screen(__salt__, opts)
         with Fleet(opts) as fleet:
             keeps = of_master.keeper(opts)
-            many = InitList(fleet, _policy(), wishes, at_once, screen, keeps)
+            many = init_list.InitList(fleet, _policy(), wishes, at_once, screen, keeps)
             return operation.perform(many, test)
     wanted = _wanted(name, cpu, mem, image, hypervisor, host, arguments)
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, wanted.name, "init", __salt__)
-        one = Init(fleet, _policy(), wanted, progress, keeper=of_master.keeper(__opts__))
+        one = making.Init(fleet, _policy(), wanted, progress, keeper=of_master.keeper(__opts__))
         return operation.perform(one, test)
 
 

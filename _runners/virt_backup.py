@@ -11,13 +11,16 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt.backupmaster import aside
-from saltvirt.backupmaster import backup as backing_up  # the name is a function's here
-from saltvirt.backupmaster import due as due_backups
-from saltvirt.backupmaster import restore as restoring
 from saltvirt.fleet.client import Fleet
-from saltvirt.hamaster import of_master
-from saltvirt.operations import operation, report, result
+from saltvirt.operations import result
+
+with saltvirt.later():
+    from saltvirt.backupmaster import aside
+    from saltvirt.backupmaster import backup as backing_up  # the name is a function's here
+    from saltvirt.backupmaster import due as due_backups
+    from saltvirt.backupmaster import restore as restoring
+    from saltvirt.hamaster import of_master
+    from saltvirt.operations import operation, report
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__

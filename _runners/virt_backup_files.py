@@ -8,10 +8,13 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, units
-from saltvirt.backupmaster import files
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import operation, report, result
+from saltvirt.operations import result
+
+with saltvirt.later():
+    from saltvirt import errors, units
+    from saltvirt.backupmaster import files
+    from saltvirt.operations import operation, report
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__

@@ -9,14 +9,16 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, units
 from saltvirt.fleet.client import Fleet
-from saltvirt.guestagent import asked as asking
-from saltvirt.guestagent.asked import Command
-from saltvirt.operations import report, result
-from saltvirt.reachmaster import console as consoles  # the name is a function's here
-from saltvirt.reachmaster import guest as guests
-from saltvirt.spec import values
+from saltvirt.operations import result
+
+with saltvirt.later():
+    from saltvirt import errors, units
+    from saltvirt.guestagent import asked as asking
+    from saltvirt.operations import report
+    from saltvirt.reachmaster import console as consoles  # the name is a function's here
+    from saltvirt.reachmaster import guest as guests
+    from saltvirt.spec import values
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -91,7 +93,7 @@ def exec(name, cmd, shell=False, env=None, stdin=None, timeout=60, base64=False)
         values.number(1, asking.LONGEST_S)(timeout, "timeout"),
     )
     words = asking.argv(cmd, values.boolean(shell, "shell"))
-    command = Command(words, asking.variables(env), seconds)
+    command = asking.Command(words, asking.variables(env), seconds)
     asked = guests.Asked(command, guests.read_input(stdin), raw)
     with Fleet(__opts__) as fleet:
         return guests.run(fleet, str(name), asked)

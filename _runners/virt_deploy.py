@@ -8,13 +8,16 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import units
-from saltvirt.backupmaster import wishes
 from saltvirt.fleet.client import Fleet
-from saltvirt.hamaster import of_master
-from saltvirt.operations import deploy, operation, report, result
-from saltvirt.placement import policy
-from saltvirt.spec import base
+from saltvirt.operations import result
+
+with saltvirt.later():
+    from saltvirt import units
+    from saltvirt.backupmaster import wishes
+    from saltvirt.hamaster import of_master
+    from saltvirt.operations import deploy, operation, report
+    from saltvirt.placement import policy
+    from saltvirt.spec import base
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__

@@ -11,16 +11,17 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, settings, units
 from saltvirt.fleet.client import Fleet
-from saltvirt.hamaster import of_master
-from saltvirt.operations import lifecycle, operation, report, result
-from saltvirt.operations import snapshots as of_snapshots
-from saltvirt.operations.authorize import Authorize
-from saltvirt.operations.eject import Eject
-from saltvirt.operations.identity import Clone, Rename
-from saltvirt.operations.purge import Purge
-from saltvirt.spec import values
+from saltvirt.operations import result
+
+with saltvirt.later():
+    from saltvirt import errors, settings, units
+    from saltvirt.hamaster import of_master
+    from saltvirt.operations import authorize as authorizing
+    from saltvirt.operations import eject, identity, lifecycle, operation, report
+    from saltvirt.operations import purge as purging
+    from saltvirt.operations import snapshots as of_snapshots
+    from saltvirt.spec import values
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -337,7 +338,7 @@ def purge(name, delete_key=True, test=False, force=False):
     """
     forced = values.boolean(force, "force")
     with Fleet(__opts__) as fleet:
-        return operation.perform(Purge(fleet, name, delete_key, force=forced), test)
+        return operation.perform(purging.Purge(fleet, name, delete_key, force=forced), test)
 
 
 @result.reporting
@@ -364,7 +365,7 @@ def rename(name, new, test=False, **kwargs):
     sure = values.boolean(options.pop("name_is_free", False), "name_is_free")
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, new, "rename", __salt__)
-        return operation.perform(Rename(fleet, progress, name, new, options, sure), test)
+        return operation.perform(identity.Rename(fleet, progress, name, new, options, sure), test)
 
 
 @result.reporting
@@ -393,7 +394,7 @@ def clone(name, new, start=False, test=False, **kwargs):
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, new, "clone", __salt__)
         keeps = of_master.keeper(__opts__)
-        copy = Clone(fleet, progress, name, new, options, sure, start=start, keeper=keeps)
+        copy = identity.Clone(fleet, progress, name, new, options, sure, start=start, keeper=keeps)
         return operation.perform(copy, test)
 
 
@@ -419,7 +420,7 @@ def authorize(name, host, pillar=None, test=False):
         salt-run virt.authorize web1 hyper1
     """
     with Fleet(__opts__) as fleet:
-        return operation.perform(Authorize(fleet, name, host, pillar), test)
+        return operation.perform(authorizing.Authorize(fleet, name, host, pillar), test)
 
 
 @result.reporting
@@ -443,4 +444,4 @@ def seed_eject(name, test=False):
         salt-run virt.seed_eject web1
     """
     with Fleet(__opts__) as fleet:
-        return operation.perform(Eject(fleet, name), test)
+        return operation.perform(eject.Eject(fleet, name), test)

@@ -14,14 +14,11 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt.fleet.client import Fleet
-from saltvirt.hamaster.arm import Arm, ConfirmOff
-from saltvirt.hamaster.enable import Asked, Disable, Enable, Ignore
-from saltvirt.hamaster.fencing import FenceHost
-from saltvirt.hamaster.move import Move
-from saltvirt.hamaster.rule import Rule
-from saltvirt.hamaster.setup import Setup
-from saltvirt.hamaster.status import Simulate, Status
-from saltvirt.operations import operation, result
+from saltvirt.operations import result
+
+with saltvirt.later():
+    from saltvirt.hamaster import arm, enable, fencing, move, rule, setup, status
+    from saltvirt.operations import operation
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__
@@ -78,9 +75,9 @@ def ha_enable(
         salt-run virt.ha_enable web1 state=stopped
         salt-run virt.ha_enable web1 agent_silent_s=180
     """
-    asked = Asked(priority, restarts, relocates, failback, state, group, agent_silent_s)
+    asked = enable.Asked(priority, restarts, relocates, failback, state, group, agent_silent_s)
     with Fleet(__opts__) as fleet:
-        return operation.perform(Enable(fleet, name, asked), test)
+        return operation.perform(enable.Enable(fleet, name, asked), test)
 
 
 @result.reporting
@@ -103,7 +100,7 @@ def ha_disable(name, missing=False, test=False):
         salt-run virt.ha_disable web1
     """
     with Fleet(__opts__) as fleet:
-        return operation.perform(Disable(fleet, name, missing), test)
+        return operation.perform(enable.Disable(fleet, name, missing), test)
 
 
 @result.reporting
@@ -129,7 +126,7 @@ def ha_ignore(name, off=False, test=False):
         salt-run virt.ha_ignore web1 off=True
     """
     with Fleet(__opts__) as fleet:
-        return operation.perform(Ignore(fleet, name, off), test)
+        return operation.perform(enable.Ignore(fleet, name, off), test)
 
 
 @result.reporting
@@ -151,7 +148,7 @@ def ha_move(name, host, live=True, test=False):
         salt-run virt.ha_move web1 hyper2
     """
     with Fleet(__opts__) as fleet:
-        return operation.perform(Move(fleet, name, host, live), test)
+        return operation.perform(move.Move(fleet, name, host, live), test)
 
 
 @result.reporting
@@ -173,7 +170,7 @@ def ha_setup(host=None, test=False):
         salt-run virt.ha_setup
     """
     with Fleet(__opts__) as fleet:
-        return operation.perform(Setup(fleet, host), test)
+        return operation.perform(setup.Setup(fleet, host), test)
 
 
 @result.reporting
@@ -212,7 +209,7 @@ def ha_rule(
     """
     given = {"guests": guests, "apart": apart, "together": together, "hosts": hosts, "only": only}
     with Fleet(__opts__) as fleet:
-        return operation.perform(Rule(fleet, name, given, remove is True), test)
+        return operation.perform(rule.Rule(fleet, name, given, remove is True), test)
 
 
 @result.reporting
@@ -232,7 +229,7 @@ def ha_arm(test=False):
         salt-run virt.ha_arm
     """
     with Fleet(__opts__) as fleet:
-        return operation.perform(Arm(fleet, True), test)
+        return operation.perform(arm.Arm(fleet, True), test)
 
 
 @result.reporting
@@ -253,7 +250,7 @@ def ha_disarm(test=False):
         salt-run virt.ha_disarm
     """
     with Fleet(__opts__) as fleet:
-        return operation.perform(Arm(fleet, False), test)
+        return operation.perform(arm.Arm(fleet, False), test)
 
 
 @result.reporting
@@ -277,7 +274,7 @@ def ha_confirm_off(host, test=False):
         salt-run virt.ha_confirm_off hyper3
     """
     with Fleet(__opts__) as fleet:
-        return operation.perform(ConfirmOff(fleet, host), test)
+        return operation.perform(arm.ConfirmOff(fleet, host), test)
 
 
 @result.reporting
@@ -302,7 +299,7 @@ def ha_status():
         salt-run virt.ha_status --out=json
     """
     with Fleet(__opts__) as fleet:
-        return operation.perform(Status(fleet))
+        return operation.perform(status.Status(fleet))
 
 
 @result.reporting
@@ -325,7 +322,7 @@ def ha_simulate(lose, test=False):
         salt-run virt.ha_simulate lose=hyper2
     """
     with Fleet(__opts__) as fleet:
-        return operation.perform(Simulate(fleet, lose), test)
+        return operation.perform(status.Simulate(fleet, lose), test)
 
 
 @result.reporting
@@ -349,4 +346,4 @@ def fence(host, test=False):
         salt-run virt.fence hyper2
     """
     with Fleet(__opts__) as fleet:
-        return operation.perform(FenceHost(fleet, host), test)
+        return operation.perform(fencing.FenceHost(fleet, host), test)

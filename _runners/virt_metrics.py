@@ -10,10 +10,11 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt.metricserve import source, text
-from saltvirt.metricserve.look import Look
-from saltvirt.metricsmaster import read
 from saltvirt.operations import result
+
+with saltvirt.later():
+    from saltvirt.metricserve import look, source, text
+    from saltvirt.metricsmaster import read
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -42,5 +43,6 @@ def metrics(path=None):
         salt-run virt.metrics path=/var/lib/prometheus/node-exporter/salt-virt.prom
     """
     text.require_library()
-    looks = {part: Look(found, 0, part) for part, found in read.reads(__opts__, __salt__).items()}
+    reads = read.reads(__opts__, __salt__)
+    looks = {part: look.Look(found, 0, part) for part, found in reads.items()}
     return {"metrics": source.once({}, lambda: iter(()), looks, path)}

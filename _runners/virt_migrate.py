@@ -11,15 +11,18 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, names, settings, units
 from saltvirt.fleet.client import Fleet
-from saltvirt.hamaster import of_master
-from saltvirt.operations import migrate as migrating  # the name is a function's here
-from saltvirt.operations import operation, recover, report, result, slots, target_leftovers
-from saltvirt.operations.evacuate import Evacuate, Restore
-from saltvirt.operations.rebalance import Rebalance
-from saltvirt.placement import policy
+from saltvirt.operations import result
 from saltvirt.placement.rebalance import THRESHOLD
+
+with saltvirt.later():
+    from saltvirt import errors, names, settings, units
+    from saltvirt.hamaster import of_master
+    from saltvirt.operations import evacuate as evacuating
+    from saltvirt.operations import migrate as migrating  # the name is a function's here
+    from saltvirt.operations import operation, recover, report, slots, target_leftovers
+    from saltvirt.operations import rebalance as rebalancing
+    from saltvirt.placement import policy
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -109,7 +112,7 @@ def evacuate(host, reason="evacuated", timeout=600, test=False):
         plans: migrating.Plans = {}
         move, limits = _mover(others=True, plans=plans), slots.limits(__opts__)
         keeps = of_master.keeper(__opts__)
-        drain = Evacuate(
+        drain = evacuating.Evacuate(
             fleet, host, _policy(), move, progress, reason, limits, plans, keeps, timeout
         )
         return operation.perform(drain, test)
@@ -136,7 +139,7 @@ def restore(host, test=False):
     """
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, host, "restore", __salt__)
-        back = Restore(fleet, host, _mover(), progress, slots.limits(__opts__))
+        back = evacuating.Restore(fleet, host, _mover(), progress, slots.limits(__opts__))
         return operation.perform(back, test)
 
 
@@ -182,7 +185,8 @@ def rebalance(apply=False, threshold=THRESHOLD, test=False, stay=()):
         plans: migrating.Plans = {}
         move = _mover(others=True, plans=plans)
         keeps = of_master.keeper(__opts__)
-        even = Rebalance(fleet, _policy(), threshold, move, progress, plans, keeps, stay)
+        more = (progress, plans, keeps, stay)
+        even = rebalancing.Rebalance(fleet, _policy(), threshold, move, *more)
         return operation.perform(even, test or not apply)
 
 

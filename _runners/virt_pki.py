@@ -10,12 +10,15 @@ import salt.utils.data
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt import errors, units
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import report, result, revocation
-from saltvirt.pki.authority import cloud, crl, policy, responder
-from saltvirt.pki.authority.store import Store
-from saltvirt.spec import values
+from saltvirt.operations import result
+
+with saltvirt.later():
+    from saltvirt import errors, units
+    from saltvirt.operations import report, revocation
+    from saltvirt.pki.authority import cloud, crl, policy, responder
+    from saltvirt.pki.authority import store as stores
+    from saltvirt.spec import values
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -60,7 +63,7 @@ def certs(host=None, ask=True):
         salt-run virt.certs
         salt-run virt.certs hv1 --out=json
     """
-    store, rules = Store(__opts__["pki_dir"]), policy.policy(_get)
+    store, rules = stores.Store(__opts__["pki_dir"]), policy.policy(_get)
     with Fleet(__opts__) as fleet:
         found = cloud.overview(fleet, store, rules, host, ask)
     wrong = cloud.problems(found)
@@ -94,7 +97,7 @@ def revoke(host, undo=False, force=False):
         salt-run virt.revoke hv3 force=True
         salt-run virt.revoke hv3 undo=True
     """
-    store, rules = Store(__opts__["pki_dir"]), policy.policy(_get)
+    store, rules = stores.Store(__opts__["pki_dir"]), policy.policy(_get)
     if undo:
         crl.readmit(store, host)
         comment = (
@@ -142,7 +145,7 @@ def rotate_ca(skip=None, test=False):
         salt-run virt.rotate_ca
         salt-run virt.rotate_ca skip=hv7
     """
-    store, rules = Store(__opts__["pki_dir"]), policy.policy(_get)
+    store, rules = stores.Store(__opts__["pki_dir"]), policy.policy(_get)
     is_one = isinstance(skip, (str, int)) and not isinstance(skip, bool)
     names = str(skip).split(",") if is_one else skip or []
     if not isinstance(names, (list, tuple)):

@@ -9,8 +9,11 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import allowed, result
-from saltvirt.reachmaster import verbs
+from saltvirt.operations import result
+
+with saltvirt.later():
+    from saltvirt.operations import allowed
+    from saltvirt.reachmaster import verbs
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__

@@ -9,8 +9,11 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import operation, report, result
-from saltvirt.operations.repair import Repair
+from saltvirt.operations import result
+
+with saltvirt.later():
+    from saltvirt.operations import operation, report
+    from saltvirt.operations import repair as repairing
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -55,4 +58,4 @@ def repair(apply=False, test=False, name=None, what=None):
     """
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, "repair", "repair", __salt__)
-        return operation.perform(Repair(fleet, progress, name, what), test or not apply)
+        return operation.perform(repairing.Repair(fleet, progress, name, what), test or not apply)

@@ -9,8 +9,11 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import operation, result
-from saltvirt.operations import own as owning  # the name is a function's here
+from saltvirt.operations import result
+
+with saltvirt.later():
+    from saltvirt.operations import operation
+    from saltvirt.operations import own as owning  # the name is a function's here
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__

@@ -8,8 +8,11 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt.fleet import target
-from saltvirt.operations import result, starts
+from saltvirt.operations import result
+
+with saltvirt.later():
+    from saltvirt.fleet import target
+    from saltvirt.operations import starts
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__

@@ -71,6 +71,29 @@ def test_a_minion_that_runs_no_guests_imports_next_to_nothing():
     assert later < 20
 
 
+RUNNERS = """
+import sys
+import salt.config, salt.loader
+sys.path.insert(0, "_utils")
+opts = salt.config.master_config(None)
+opts.update(runner_dirs=["_runners"], extension_modules="")
+assert "virt.query" in salt.loader.runner(opts)
+held = {name for name in sys.modules if name.startswith("saltvirt")}
+print(len(held), *(name in held for name in ("saltvirt.operations.init", "saltvirt.hamaster")))
+"""
+
+
+def test_a_salt_run_imports_what_its_verb_needs_and_no_other():
+    """Of each runner the answers of its verbs, and what calls the hosts, are imported at once."""
+    done = subprocess.run(
+        [sys.executable, "-c", RUNNERS],
+        cwd=REPOSITORY, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    number, *held = done.stdout.split()
+    assert int(number) < 100
+    assert held == ["False", "False"]
+
+
 def test_without_the_binding_nothing_is_held_so_that_it_is_found_when_it_comes():
     _, held, _ = probe(broken="binding")
     assert held < 20

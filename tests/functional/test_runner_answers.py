@@ -11,6 +11,8 @@ from saltvirt.operations import lifecycle
 from tests.functional.cloud import Fleet
 from tests.functional.conftest import REPOSITORY, load
 
+CLOUD = "saltvirt.pki.authority.cloud"
+
 
 @pytest.fixture(params=["virt"])
 def runner(request, tmp_path, monkeypatch, conn):
@@ -79,7 +81,7 @@ def test_a_ca_that_some_still_trust_is_no_rotation_that_is_done(runner, tmp_path
                        "hv7 (down): apply virt.keys there. "),
         (("trust", late), "the rotation waits in phase 'trust' for hv2 (no answer); hv7 (down). "),
     ):  # fmt: skip
-        monkeypatch.setattr(runner.cloud, "rotate", lambda *_asked, told=told: told)
+        monkeypatch.setattr(f"{CLOUD}.rotate", lambda *_asked, told=told: told)
         found = runner.rotate_ca()["data"]
         assert (found["retcode"], found["CA"]["result"]) == (1, False)
         assert found["CA"]["comment"].startswith(comment)
@@ -98,8 +100,8 @@ def test_a_ca_that_some_still_trust_is_no_rotation_that_is_done(runner, tmp_path
 )  # fmt: skip
 def test_the_plan_of_a_rotation(runner, tmp_path, monkeypatch, told, result, comment):
     runner.__opts__ = {"pki_dir": str(tmp_path)}
-    monkeypatch.setattr(runner.cloud, "rotation_plan", lambda *_asked: told)
-    monkeypatch.setattr(runner.cloud, "rotate", None)
+    monkeypatch.setattr(f"{CLOUD}.rotation_plan", lambda *_asked: told)
+    monkeypatch.setattr(f"{CLOUD}.rotate", None)
     found = runner.rotate_ca(test=True)["data"]
     assert found["CA"] == {"result": result, "comment": comment}
     assert ("retcode" in found) is (result is False)
@@ -126,7 +128,7 @@ def test_who_is_not_waited_for_in_a_rotation(runner, tmp_path, monkeypatch, skip
 def test_what_a_start_has_run_is_told_as_it_ended(runner, tmp_path, monkeypatch):
     ran = []
     runner.__opts__ = {"cachedir": str(tmp_path)}
-    monkeypatch.setattr(runner.target, "hosts", lambda _opts: ["hv1"])
+    monkeypatch.setattr("saltvirt.fleet.target.hosts", lambda _opts: ["hv1"])
     done = {"outputter": "highstate", "retcode": 1}
     runner.__salt__ = {"state.orchestrate": lambda **asked: ran.append(asked) or done}
     found = runner.started("hv1")["data"]

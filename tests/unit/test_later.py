@@ -14,7 +14,7 @@ from tests.unit.test_fresh import package  # noqa: F401 - a fixture
 
 ADAPTERS = [
     path
-    for folder in ("_modules", "_states")
+    for folder in ("_modules", "_runners", "_states")
     for path in sorted((api.REPOSITORY / folder).glob("*.py"))
     if "saltvirt.fresh()" in path.read_text(encoding="utf-8")
 ]
