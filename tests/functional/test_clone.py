@@ -71,6 +71,25 @@ def test_a_clone_has_a_disk_an_identity_and_a_record_of_its_own(original):
     assert (original.images / "web1_system.raw").exists()
 
 
+def test_what_a_copy_shares_with_its_original_is_told(original):
+    dom = original.conn.lookupByName("web1")
+    more = (
+        "<serial type='tcp'><source mode='bind' host='127.0.0.1' service='2333'/></serial>"
+        "<serial type='file'><source path='/x/web1.out'/><log file='/x/web1.log'/></serial>"
+        "<tpm model='tpm-tis'><backend type='emulator' version='2.0'/></tpm></devices>"
+    )
+    original.conn.defineXML(dom.XMLDesc().replace("</devices>", more))
+    told = original.modules["virt.clone"]("web1", "web2")["warnings"]
+    assert told == [
+        f"web2 has {what} like web1: change one of them before both run"
+        for what in (
+            "the tcp 127.0.0.1:2333 of a serial port or channel",
+            "the file /x/web1.out of a serial port or channel",
+            "the log /x/web1.log",
+        )
+    ] + ["web2 has an empty TPM: what is sealed to that of web1 stays closed"]
+
+
 def test_no_copy_gets_the_name_of_a_disk_of_another_guest(original):
     lent = original.images / "web10_data.raw"
     lent.write_bytes(bytes(4096))

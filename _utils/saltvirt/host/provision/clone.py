@@ -27,9 +27,15 @@ from saltvirt.xml.domain import Domain
 from saltvirt.xml.metadata import GuestRecord, OwnDisk
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from xml.etree.ElementTree import Element
+
     from saltvirt.answers.made import Made
     from saltvirt.host.provision.guest_builder import GuestRequest, Tools
     from saltvirt.xml.disk import Disk
+
+
+_CHARACTERS = ("serial", "parallel", "console", "channel")
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,21 @@ def _copied(disk: Disk) -> bool:
     return bool(
         disk.device in (None, "disk") and disk.source and not (disk.read_only or disk.shareable)
     )
+
+
+def _places(devices: Element) -> Iterator[str]:
+    """What two guests cannot both use, in words: addresses and files of serial ports and the like,
+    files of logs, devices of the host."""
+    for node in (one for tag in _CHARACTERS for one in devices.findall(tag)):
+        for source in node.findall("source"):
+            address = f"{source.get('host', '')}:{source.get('service')}"
+            place = source.get("path") or (address if source.get("service") else None)
+            if place and source.get("mode") != "connect" and node.get("type") != "pty":
+                yield f"the {node.get('type')} {place} of a serial port or channel"
+        for log in node.findall("log"):
+            yield f"the log {log.get('file')}"
+    if devices.find("hostdev") is not None:
+        yield "devices of the host"
 
 
 class Clone(GuestBuilder):
@@ -93,6 +114,17 @@ class Clone(GuestBuilder):
             elif self.guest.seed and self.tools.reissue and self._is_volume(disk):
                 self.works.append(self.plan_volume(disk))
         self.admit(self.definition())
+        self.warn_of_same()
+
+    def warn_of_same(self) -> None:
+        """Tells of what the copy has in common with its original, and of what it does not have."""
+        devices = self.model.need().find("devices")
+        places = dict.fromkeys(_places(devices)) if devices is not None else {}
+        old, new = self.original.name(), self.guest.name
+        for place in places:
+            self.tools.warn(f"{new} has {place} like {old}: change one of them before both run")
+        if self.model.need().find("devices/tpm/backend[@type='emulator']") is not None:
+            self.tools.warn(f"{new} has an empty TPM: what is sealed to that of {old} stays closed")
 
     def refuse_lun(self, disk: Disk) -> None:
         """Raises Unsupported for a LUN that the original drives by itself: the copy would write to
