@@ -54,7 +54,7 @@ def on_host(fleet: Fleet, host: str, name: str, **options: Any) -> Removal:
     found = plan(fleet, host, name, **options)
     asked = {"vm_": name, "unused": found.unused, **options}
     done = fleet.one(host, "virt.purge", asked, long=True)
-    left = done["left"] if isinstance(done, dict) else {}
+    left = (done.get("left") or {}) if isinstance(done, dict) else {}
     if not left.keys() - found.keep.keys():
         return found
     return replace(  # somebody began to use it after the plan was made
