@@ -633,6 +633,13 @@ def test_a_disk_is_shared_by_all_its_guests_or_by_none(host, tmp_path):
     host.init("two", disk=None, disks=[shared])
 
 
+def test_a_new_disk_that_is_shared_is_raw(host):
+    """libvirt starts no guest with one of another format."""
+    made = host.init("one", disk=None, disks=[{"name": "a", "size": 4, "shareable": True}])
+    assert [disk["format"] for disk in made["disks"]] == ["raw"]
+    assert files(host) == ["one_a.raw"]
+
+
 def test_what_a_disk_is_based_on_is_shared_by_nobody(host, image):
     host.init("above", image=image, enable_qcow=True)
     shared = {"name": "a", "source_file": image, "format": "raw", "shareable": True}

@@ -151,7 +151,9 @@ def _given(
 
 
 def _format(spec: DiskSpec, fallback: str) -> str:
-    return "qcow2" if spec.overlay_image else spec.format or fallback
+    if spec.overlay_image:
+        return "qcow2"
+    return spec.format or ("raw" if spec.shareable else fallback)  # libvirt shares no other
 
 
 def _in_folder(
