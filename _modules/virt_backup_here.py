@@ -154,17 +154,13 @@ def backup_bring(
     connection.require_binding()
     disk = None if disk is None else values.text(disk, "disk")
     ident.refuse_unfit(new, over, stop, disk)
-    ours = {"connection", "username", "password"}
-    local = {key: value for key, value in kwargs.items() if key in ours}
-    with connection.connect(settings.connection(__salt__["config.get"], local)) as conn:
-        here = lookup.uuids(conn)
+    # it may have been renamed since
+    here = _backup_guests(kwargs) if over or disk is not None else {}
     found = _backup_found(
         name, folder, str(backup), bool(mounted), disk, bool(damaged), here.get(str(name)), over
     )
     called = found.guest if new is None else str(new)
-    if over or disk is not None:  # it may have been renamed since
-        called = {uuid: name for name, uuid in here.items()}.get(found.uuid, called)
-    called = names.guest(called)
+    called = names.guest({uuid: name for name, uuid in here.items()}.get(found.uuid, called))
     if disk is not None:
         ident.refuse_unknown_disk(found, disk)
     if test:
@@ -185,6 +181,14 @@ def backup_bring(
         with contextlib.suppress(errors.VirtError):
             __salt__["virt.backup_hide"](reader)
     return {**made, "ident": found.ident, "skipped": found.skipped}
+
+
+def _backup_guests(given):
+    """The guests of this host, by name, and their UUIDs."""
+    ours = {"connection", "username", "password"}
+    local = {key: value for key, value in given.items() if key in ours}
+    with connection.connect(settings.connection(__salt__["config.get"], local)) as conn:
+        return lookup.uuids(conn)
 
 
 def _backup_found(name, folder, backup, mounted, disk, damaged, uuid, over):
