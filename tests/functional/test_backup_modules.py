@@ -379,7 +379,7 @@ def fence(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("action", "code", "state"), [
-    ("status", 0, "on"), ("status", 2, "off"), ("off", 2, "off"), ("off", 0, "on"),
+    ("status", 0, "on"), ("status", 2, "off"), ("off", 2, "timed out"), ("off", 0, "on"),
     ("status", 1, "timed out"), ("off", 1, "timed out"),
 ])  # fmt: skip
 def test_what_a_fence_agent_says_is_told_and_its_password_is_not(virt, fence, action, code, state):
