@@ -182,8 +182,15 @@ class Clone(GuestBuilder):
         own = f"{self.original.name()}_VARS."
         if new is None and name.startswith(own):  # libvirt chooses it at the first start
             new = os.path.join(folder, f"{self.guest.name}_VARS.{name[len(own) :]}")
-        if not new or os.path.lexists(new):
+        if not new:
             self.tools.warn(f"{self.guest.name} has new firmware variables, without boot entries")
+            return
+        if os.path.lexists(new):
+            self.tools.warn(
+                f"{self.guest.name} starts with the firmware variables in {new}, which an earlier "
+                f"guest has left, not with those of {self.original.name()}: for new ones "
+                "move that file away before the start"
+            )
             return
 
         def copy(part: str) -> None:
