@@ -240,6 +240,20 @@ def test_arguments_that_are_not_for_users(ask, cloud, function, args, kwargs, wh
         assert ask("bob", function, *args, **kwargs)
 
 
+def connected(name, connection=None, **kwargs):
+    return {name: kwargs}
+
+
+@pytest.mark.parametrize("word", ["connection", "username", "password"])
+def test_no_user_chooses_the_libvirt_that_a_host_asks(ask, cloud, monkeypatch, word):
+    """Its address can name a program that the host runs as root."""
+    address = "qemu+ext:///system?command=/tmp/x"
+    monkeypatch.setattr(connected, "__name__", "start")
+    with pytest.raises(errors.Denied, match=f"^all may not call virt.start with {word}$"):
+        ask("all", connected, "web1", **{word: address})
+    assert ask("all", connected, "web1", overcommit=True)
+
+
 def test_listings_are_cut_and_what_tells_of_none_asks_nobody(ask, cloud):
     assert ask("bob", watch) == {"all": "of db1, needed by x"}
     assert cloud.asked == []

@@ -238,6 +238,7 @@ class _Limited:
         """What to call. Raises Denied, NotFound, InvalidInput, OperationFailed."""
         if not self._own.may_at_all(self.verb):
             raise self._denied()
+        self._refuse_connection()
         rule = verbs.RULES[self.verb]
         everywhere = self._own.everywhere(self.verb)
         if everywhere and rule.scope != verbs.MAKING:
@@ -261,6 +262,15 @@ class _Limited:
 
     def _call(self) -> Answer:
         return self._function(*self._given.args, **self._given.kwargs)
+
+    def _refuse_connection(self) -> None:
+        """Raises Denied for an argument that chooses a host's libvirt: its address can name a
+        program (``qemu+ext:///system?command=…``), which the host runs as root."""
+        arguments = self._given.arguments
+        parts = [arguments, *(value for value in arguments.values() if isinstance(value, dict))]
+        for word in settings.CONNECTION:
+            if any(word in part for part in parts):
+                raise self._denied(f" with {word}")
 
     def _refuse_others(self, rule: verbs.Rule) -> None:
         """Raises Denied for an argument that is not for users."""
