@@ -130,7 +130,7 @@ def test_another_function_seeds_as_it_was_called_by_salt_3007(own):
         {"seed_cmd": "my.seed", "config": {"a": 1}, "priv_key": private, "pub_key": public}, "init"
     )
     minion = guest_tools.Minion(functions, {}, None, None)
-    told = minion._seeder(deploy, None, None)("web1", "/vm/web1", "raw", [])
+    told = minion._seeder(deploy, None, None, print)("web1", "/vm/web1", "raw", [])
     [(path, more)] = called
     assert (path, more["id_"], more["config"], more["install"]) == (
         *("/vm/web1", "web1", {"a": 1}, True),
@@ -138,7 +138,7 @@ def test_another_function_seeds_as_it_was_called_by_salt_3007(own):
     assert keys.public_of(more["priv_key"]).strip() == more["pub_key"].strip() == told.strip()
     assert not own or more["priv_key"] == private
     other = DeploySpec.parse({"seed_cmd": "no.seed"}, "init")
-    assert minion._seeder(other, None, None) is None
+    assert minion._seeder(other, None, None, print) is None
 
 
 def test_user_data_that_the_master_lacks_is_named():
