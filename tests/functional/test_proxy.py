@@ -46,8 +46,9 @@ class View:
 
 
 @pytest.fixture
-def proxied():
+def proxied(monkeypatch):
     """A proxy whose ``rules`` a test may change; ``browser()`` is one more."""
+    monkeypatch.setattr(proxy, "UPDATE_S", 0.05)
     found = SimpleNamespace(
         view=View(), ticket=PAGE, stands=lambda _ticket: None, is_updated=False, is_over=False
     )
@@ -204,9 +205,8 @@ def test_connections_have_an_end(proxied, monkeypatch):
     assert proxied.browser().begin(SECRET) == {"page": True}
 
 
-def test_after_an_update_it_ends_and_salt_begins_it_anew(proxied, monkeypatch):
+def test_after_an_update_it_ends_and_salt_begins_it_anew(proxied):
     """Its process would ask the hypervisors by the old library, which refuses that."""
-    monkeypatch.setattr(proxy, "UPDATE_S", 0.05)
     page = proxied.browser()
     assert page.begin(SECRET) == {"page": True}
     proxied.is_updated = True
@@ -216,8 +216,7 @@ def test_after_an_update_it_ends_and_salt_begins_it_anew(proxied, monkeypatch):
         socket.create_connection(("127.0.0.1", proxied.port), 60)
 
 
-def test_after_an_update_nobody_loses_the_console_of_a_guest(proxied, monkeypatch):
-    monkeypatch.setattr(proxy, "UPDATE_S", 0.05)
+def test_after_an_update_nobody_loses_the_console_of_a_guest(proxied):
     proxied.proxy.users["bob", False] += 1
     page = proxied.browser()
     assert page.begin(SECRET) == {"page": True}

@@ -15,7 +15,7 @@ from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord, Registry, 
 from saltvirt.ha.view import GuestRule, GuestWanted, MasterKept, Tied, Wish
 from saltvirt.haagent import settings as agent_settings
 from saltvirt.hafence import agents as fences
-from saltvirt.hamaster import arm, config, files, seen
+from saltvirt.hamaster import arm, config, files, person, seen, waiting
 from saltvirt.hamaster import enable as module
 from saltvirt.hamaster.arm import Arm, ConfirmOff
 from saltvirt.hamaster.enable import Asked, Disable, Enable, Ignore
@@ -152,8 +152,9 @@ def test_its_start_is_given_back_when_its_hosts_agent_has_let_it_go(cloud, monke
 
 
 @pytest.mark.usefixtures("engine")
-def test_its_key_is_bound_to_the_host_on_which_it_was_started(cloud):
+def test_its_key_is_bound_to_the_host_on_which_it_was_started(cloud, monkeypatch):
     """After a failover virt.purge left it: it was accepted for a guest of the host that died."""
+    monkeypatch.setattr(waiting, "WAIT_S", 1)
     keys = KeyStore(cloud.opts)
     accepted = Path(cloud.opts["pki_dir"], "minions", "web1")
     accepted.parent.mkdir(parents=True)
@@ -600,8 +601,9 @@ def test_a_guest_on_a_host_that_takes_no_part_is_named(cloud, engine):
     assert "web1 may run on hv9, which is no member of virt:ha" in found.comment
 
 
-def test_of_several_masters_a_move_that_ended_is_forgotten_by_all(cloud, engine):
+def test_of_several_masters_a_move_that_ended_is_forgotten_by_all(cloud, engine, monkeypatch):
     """Else the guest would be moved hours later, when there is room."""
+    monkeypatch.setattr(person, "WAIT_S", 0.3)
     enable(cloud, "web1").run()
     cloud.opts["virt"]["ha"].update(name="salt", masters=["salt", "salt2"])
     record = GuestRecord("placed", host="hv000", boot=1, run=True)
@@ -817,8 +819,9 @@ def test_all_that_is_wrong_is_said_with_the_exit_code(cloud, engine):
     assert json.dumps(answer)
 
 
-def test_of_several_masters_it_is_said_that_the_first_word_is_a_persons(cloud, engine):
+def test_of_several_masters_it_is_said_that_the_first_word_is_a_persons(cloud, engine, monkeypatch):
     """Nobody leads before it, however many hosts are heard."""
+    monkeypatch.setattr(person, "WAIT_S", 0.3)
     cloud.opts["virt"]["ha"].update(name="salt", masters=["salt", "salt2"])
     write_engine(cloud, Registry(), leading=False, leader="")
     answer = operation.perform(Status(cloud))
