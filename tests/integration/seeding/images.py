@@ -78,6 +78,8 @@ def _cloud(folder, found, system):
     (tree / "etc/cloud/cloud.cfg.d/90_lab.cfg").write_text(
         CLOUD_CONFIG + RENDERERS * (system == "network-manager")
     )
+    # the lab's initrd has it; Debian's does not, and the lab's udev asks for few devices
+    (tree / "etc/modules-load.d/button.conf").write_text("button\n")
     if system in OTHERS:
         run(["chroot", tree, "systemctl", "-q", "disable", "systemd-networkd.service"])
     (tree / WANTS).unlink()
