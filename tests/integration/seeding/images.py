@@ -57,6 +57,9 @@ def _debians_initrd(tree):
     """In place of the lab's, which loads no driver of the drive: cloud-init decides at the very
     begin of a boot, by the volumes that it sees then, whether it runs."""
     version = next((tree / "lib/modules").iterdir()).name
+    # the power button, which the lab's initrd loads: the lab's udev asks for few devices
+    with (tree / "etc/initramfs-tools/modules").open("a") as modules:
+        modules.write("button\n")
     run(["chroot", tree, "update-initramfs", "-c", "-k", version])
     loader = tree / "boot/extlinux/extlinux.conf"
     loader.write_text(loader.read_text().replace("initrd.lab", f"initrd.img-{version}"))
@@ -78,8 +81,6 @@ def _cloud(folder, found, system):
     (tree / "etc/cloud/cloud.cfg.d/90_lab.cfg").write_text(
         CLOUD_CONFIG + RENDERERS * (system == "network-manager")
     )
-    # the lab's initrd has it; Debian's does not, and the lab's udev asks for few devices
-    (tree / "etc/modules-load.d/button.conf").write_text("button\n")
     if system in OTHERS:
         run(["chroot", tree, "systemctl", "-q", "disable", "systemd-networkd.service"])
     (tree / WANTS).unlink()
