@@ -439,14 +439,19 @@ def test_a_disk_that_is_detached_since_stays_as_the_restore_did_not_replace_it(h
     assert holds(host.old("vda"), 1)
 
 
-def test_a_disk_that_was_detached_before_is_not_deleted_and_not_needed(host):
-    """Its record has it still, as after virsh detach-disk."""
+def record_disks(host):
+    """Put the guest's two disks into its record, as its init does."""
     with host.conn() as conn:
         model = Domain.fromstring(conn.lookupByName("web1").XMLDesc(0))
         model.record = GuestRecord(version=RECORD_VERSION)
         for target in TARGETS:
             model.record.disks.append(OwnDisk(target=target, path=host.old(target)))
         conn.defineXML(model.tostring())
+
+
+def test_a_disk_that_was_detached_before_is_not_deleted_and_not_needed(host):
+    """Its record has it still, as after virsh detach-disk."""
+    record_disks(host)
     without(host, "vda")
     with host.conn() as conn:
         disks = host.shown(conn, ("vdb",)).disks
@@ -485,12 +490,7 @@ def test_of_a_guest_with_disks_of_neither_nothing_is_forgotten(host):
 
 def test_of_one_disk_the_guests_record_of_the_others_stays(host):
     """By it a later purge knows which files are the guest's own."""
-    with host.conn() as conn:
-        model = Domain.fromstring(conn.lookupByName("web1").XMLDesc(0))
-        model.record = GuestRecord(version=RECORD_VERSION)
-        for target in TARGETS:
-            model.record.disks.append(OwnDisk(target=target, path=host.old(target)))
-        conn.defineXML(model.tostring())
+    record_disks(host)
     host.restore(only="vdb")
     with host.conn() as conn:
         record = Domain.fromstring(conn.lookupByName("web1").XMLDesc(0)).record
