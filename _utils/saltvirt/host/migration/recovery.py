@@ -168,11 +168,18 @@ def _without_both(
     """As gone_on, and the target is cleaned. None where the target has the guest."""
     gone = confirm.find(peer, entry.report.uuid) is None
     result = gone_on(conn, entry, elsewhere) if gone else None
-    if result and entry.phase == journal.BEGUN:
-        cleaned(peer, entry.made)
-    elif result:  # what else it has of the guest may be kept on purpose
-        reservations.release(peer, entry.created)
+    if result:
+        _clean_target(peer, entry)
     return result
+
+
+def _clean_target(peer: libvirt.virConnect, entry: JournalEntry) -> None:
+    """Removes what a migration made on the target, which does not have the guest. If the move had
+    begun, only the reservation: what else it has of the guest may be kept on purpose."""
+    if entry.phase == journal.BEGUN:
+        cleaned(peer, entry.made)
+    else:
+        reservations.release(peer, entry.created)
 
 
 def gone_on(
@@ -219,10 +226,7 @@ def _removed(peer: libvirt.virConnect, entry: JournalEntry, removed: bool, path:
         raise errors.MigrationFailed(
             f"{name} is on neither host, and its disks were not touched: {way}"
         )
-    if entry.phase == journal.BEGUN:
-        cleaned(peer, entry.made)
-    else:
-        reservations.release(peer, entry.created)
+    _clean_target(peer, entry)
     kept = dict.fromkeys(entry.left, f"{name} left it here before it was removed")
     return Recovered(name=name, outcome=outcome.REMOVED, source=entry.report.host, kept=kept)
 
