@@ -266,8 +266,9 @@ class Enable:
     def _refuse_kept_still(self) -> None:
         """Raises OperationFailed for one that was taken back, and would be started where it was
         then, beside the one that runs."""
-        if self._is_kept_still():
-            why = waiting.left(seen.look(self.fleet.opts), self.name)
+        engine = seen.look(self.fleet.opts)
+        if self.name in engine.registry.guests:
+            why = waiting.left(engine, self.name)
             raise errors.OperationFailed(
                 f"{self.name} was taken from high availability, which has not let go of it yet"
                 + (f": {why}" if why else "")
