@@ -185,8 +185,7 @@ def backup_bring(
 
 def _backup_guests(given):
     """The guests of this host, by name, and their UUIDs."""
-    ours = {"connection", "username", "password"}
-    local = {key: value for key, value in given.items() if key in ours}
+    local = {key: value for key, value in given.items() if key in settings.CONNECTION}
     with connection.connect(settings.connection(__salt__["config.get"], local)) as conn:
         return lookup.uuids(conn)
 

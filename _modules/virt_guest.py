@@ -49,7 +49,7 @@ def _connect(kwargs):
 
 def _split(kwargs):
     """(connection arguments, all the others)."""
-    ours = {key: kwargs.pop(key) for key in ("connection", "username", "password") if key in kwargs}
+    ours = {key: kwargs.pop(key) for key in settings.CONNECTION if key in kwargs}
     return ours, kwargs
 
 
