@@ -324,6 +324,7 @@ class Migrate:
         self.name, self.target = str(name), target or None
         self.options, self.others = dict(options or {}), others
         self.request, self.warning = MigrationRequest(), ""
+        self._has_waited = False
 
     def check(self) -> Checked:
         """Where it would move, or everything that is in the way."""
@@ -453,7 +454,7 @@ class Migrate:
                     words = f"{self.name}: {found.warnings[target]}"
                     self.report.step("warning", words, host=target)
                 try:
-                    seen = self._heard(seen, target)
+                    seen = self._heard(seen, source, target)
                     return target, self._move(source, target, _terms(seen, found, target))
                 except errors.Refused as exc:
                     # it is the source that says so, of a guest that is named already
@@ -463,16 +464,21 @@ class Migrate:
                     self.report.step("refused", f"{self.name}: {refusals[-1]}", host=target)
         raise errors.Refused(f"no host took {self.name} from {source}: {'; '.join(refusals)}")
 
-    def _heard(self, seen: MigrationLocations, target: str) -> MigrationLocations:
-        """The same with what a target says of itself that nobody has asked yet. Raises Refused
-        where it takes no guests by now."""
-        if target not in seen.hosts:
-            more = locations(self.fleet, [target])
+    def _heard(self, seen: MigrationLocations, source: str, target: str) -> MigrationLocations:
+        """The same with what a target says of itself, if nobody has asked it yet, and after a wait
+        with what both hosts say by now. Raises Refused where the target takes no guests by now,
+        OperationFailed as _refuse_stopped does."""
+        asked = [source, target] if self._has_waited else [target]
+        if self._has_waited or target not in seen.hosts:
+            more = locations(self.fleet, asked)
+            silent = {host: why for host, why in seen.unreachable.items() if host not in asked}
             seen = replace(
                 seen,
                 hosts={**seen.hosts, **more.hosts},
-                unreachable={**seen.unreachable, **more.unreachable},
+                unreachable={**silent, **more.unreachable},
             )
+        if self._has_waited:
+            self._refuse_stopped(seen)
         why = _closed(seen, target)
         if why:
             raise errors.Refused(why)
@@ -520,6 +526,7 @@ class Migrate:
         return replace(done, deleted=(*done.deleted, *gone), kept={**kept, **stay})
 
     def _wait(self, why: str) -> None:
+        self._has_waited = True
         self.report.step("wait", f"{self.name} waits: {why}")
 
     def _takes_guests(self, seen: MigrationLocations) -> None:

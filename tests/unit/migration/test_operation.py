@@ -406,6 +406,49 @@ def test_who_has_to_wait_for_others_and_who_is_refused_is_told_so(tmp_path, monk
     assert told.lines[-1] == "web1: hv2: no room"
 
 
+@pytest.fixture
+def waits(monkeypatch):
+    """What is in the list is called while a migration waits for its slot."""
+    during = []
+
+    @contextlib.contextmanager
+    def taken(_opts, _hosts, tell, _what):
+        if during:
+            tell("2 migrations from or to hv2 are under way")
+        for call in during:
+            call()
+        yield
+
+    monkeypatch.setattr(slots, "taken", taken)
+    return during
+
+
+def test_what_its_target_says_after_a_wait_counts(tmp_path, waits):
+    """It was drained meanwhile, and is about to be switched off."""
+    cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={}, hv3={})
+    waits.append(lambda: cloud.maintenance.update(hv2="disks"))
+    with pytest.raises(errors.Refused, match=r"hv2 is in maintenance: disks$"):
+        run(cloud)
+    assert cloud.asked == []
+    cloud.maintenance.clear()
+    waits[:] = [lambda: cloud.down.add("hv2")]
+    with pytest.raises(errors.Refused, match=r"no host took web1 from hv1: hv2: "):
+        run(cloud)
+    assert cloud.asked == []
+
+
+def test_a_guest_stays_whose_evacuation_was_ended_while_it_waited(tmp_path, waits):
+    cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
+    cloud.maintenance["hv1"] = "fans"
+    one = operation(cloud, "web1", "hv2", Report())
+    found = migrate.targets(cloud, one.policy, "web1", "hv1", migrate.MigrationRequest("hv2"))
+    one.plan = migrate.MovePlan("hv1", found, evacuated="fans")
+    waits.append(cloud.maintenance.clear)
+    with pytest.raises(errors.OperationFailed, match="the evacuation of hv1 was ended"):
+        one.run()
+    assert cloud.asked == []
+
+
 def test_the_guests_key_is_bound_to_its_new_host(tmp_path):
     """Also when an earlier attempt has brought it there."""
     for broken_off in (False, True):
