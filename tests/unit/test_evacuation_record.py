@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt.answers.guests import MigrationFacts
-from saltvirt.errors import ConnectionFailed, MigrationFailed, OperationFailed
+from saltvirt.errors import ConnectionFailed, InvalidInput, MigrationFailed, OperationFailed
 from saltvirt.operations import away, evacuate, evacuation_record, lock, migrate
 from saltvirt.operations.evacuate import Evacuate
 from tests.unit.test_evacuate import PLAIN, Cloud, Silent, Told, bring_back, drain, outcome_of
@@ -250,6 +250,25 @@ def test_restore_ends_an_evacuation_and_brings_back_what_it_moved(tmp_path):
     assert set(cloud.guests.values()) == {"hv1"}
     assert told.lines[0].startswith("virt.evacuate hv1, process ")
     assert "is stopped: no further guest leaves hv1" in told.lines[0]
+
+
+def test_restore_ends_an_evacuation_of_which_nothing_has_moved_yet(tmp_path):
+    """The evacuation takes the mark away, for which restore came: that is its success."""
+    cloud, done = Cloud(tmp_path, {"a": "hv1"}), []
+    second = threading.Thread(target=lambda: done.append(bring_back(cloud, cloud.move).run()))
+
+    def move(guest, target):
+        second.start()
+        while not lock.is_stopped(cloud.opts, "hv1"):
+            second.join(0.01)
+        raise OperationFailed("the evacuation of hv1 was ended")
+
+    Evacuate(cloud, "hv1", PLAIN, move, Silent()).run()
+    second.join()
+    assert [one.comment for one in done] == ["hv1 takes guests again: 0 moved"]
+    assert (cloud.mark, cloud.guests, away_of(cloud)) == (None, {"a": "hv1"}, set())
+    with pytest.raises(InvalidInput, match="hv1 is not in maintenance"):
+        bring_back(cloud, cloud.move).run()
 
 
 def test_a_second_restore_is_refused(tmp_path):

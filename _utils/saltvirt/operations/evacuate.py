@@ -269,6 +269,7 @@ class Restore:
     ) -> None:
         self.fleet, self.host = fleet, host
         self.migrate, self.report, self.limits = migrate, report, limits
+        self._ends_evacuation = False
 
     def check(self) -> Checked:
         """Which guests would come back."""
@@ -310,6 +311,7 @@ class Restore:
         """An evacuation is stopped: the host takes guests at once."""
         if not _evacuates(owner):
             raise lock.drained(self.host, owner)
+        self._ends_evacuation = True
         words = f"no further guest leaves {self.host}, those on their way are waited for"
         self.report.step("stops", f"{owner}, is stopped: {words}")
         mark = EvacuationRecord(self.fleet, self.host).mark()
@@ -324,6 +326,8 @@ class Restore:
         every host was heard. What the host names and this master did not move away stays.
         """
         mark = record.mark()
+        if mark is None and self._ends_evacuation:  # before a guest had left
+            return {}, {}
         if mark is None:
             raise errors.InvalidInput(f"{self.host} is not in maintenance")
         record.read(mark)
