@@ -196,4 +196,4 @@ def _backup_found(name, folder, backup, mounted, disk, damaged, uuid, over):
     several = list(receive.listing(target, uuid=uuid, name=name))
     if not over and any(one.guest == name for one in several):
         uuid = None  # of several that had the name the operator says which
-    return ident.meant(several, name, backup, disk, damaged, uuid)
+    return ident.meant(several, name, backup, disk, damaged, uuid, target=folder)

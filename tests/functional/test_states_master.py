@@ -166,4 +166,4 @@ def test_one_that_is_there_is_left(told):
     for test in (True, False):
         assert told("restored", "web1", test) == (True, "web1 is there, running, on hv1", {})
         assert done(told) == []
-    assert refused(told, "restored", "nobody") == "there is no backup of it"
+    assert refused(told, "restored", "nobody") == "there is no backup of nobody in the target vault"

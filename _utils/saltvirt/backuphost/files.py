@@ -192,7 +192,7 @@ def _found(target: Target, wanted: Wanted) -> tuple[str, str, Stock]:
         known = ", ".join(sorted(stocks))
         raise errors.InvalidInput(f"several guests were called {wanted.name}: give one of {known}")
     [(uuid, stock)] = stocks.items()
-    found = ident.find(stock.backups, wanted.backup)
+    found = ident.find(stock.backups, wanted.backup, wanted.name)
     told = stock.backups[found].record
     if told is None or {*stock.broken(found)} >= {one.target for one in told.disks}:
         raise errors.BadAnswer(f"the backup {found} is not good: {stock.wrong(found)}")

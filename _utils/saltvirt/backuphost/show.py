@@ -78,7 +78,7 @@ def show(library: str, asked: ShowRequest, host: str) -> ShownBackup:
     its certificate. Raises NotFound, BadAnswer for a backup that is not good, OperationFailed."""
     target = Target(asked.folder)
     stock = target.stock(asked.uuid)
-    name = ident.find(stock.backups, asked.ident)
+    name = ident.find(stock.backups, asked.ident, f"{asked.uuid} in {asked.folder}")
     found = stock.backups[name].record
     if asked.disk and found and asked.disk not in {one.target for one in found.disks}:
         raise errors.NotFound(f"the backup {name} has no disk {shown(asked.disk)}")

@@ -173,7 +173,9 @@ class Restore:
         several = backing_up.at(self.fleet, target, asked.name, uuid)
         if not asked.over and any(one.guest == asked.name for one in several):
             uuid = None  # of several that had the name the operator says which
-        return ident.meant(several, asked.name, asked.backup, asked.disk, asked.damaged, uuid)
+        return ident.meant(
+            several, asked.name, asked.backup, asked.disk, asked.damaged, uuid, target=target.name
+        )
 
     @property
     def _what(self) -> str:

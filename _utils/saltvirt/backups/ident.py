@@ -59,14 +59,15 @@ def following(idents: Iterable[str], when: str, chance: str) -> str:
     return found
 
 
-def find(idents: Collection[str], asked: object) -> str:
+def find(idents: Collection[str], asked: object, guest: str = "it") -> str:
     """The backup that a person means: its name, its number, or ``latest``.
 
-    idents: of one guest. Raises NotFound, and InvalidInput where several have that number.
+    idents: of one guest. guest: the guest, and the target, in words. Raises NotFound, and
+    InvalidInput where several have that number.
     """
     text = str(asked).strip()
     if not idents:
-        raise NotFound("there is no backup of it")
+        raise NotFound(f"there is no backup of {guest}")
     if text == LATEST:
         return max(idents)
     if text in idents:
@@ -75,7 +76,7 @@ def find(idents: Collection[str], asked: object) -> str:
     if len(same) > 1:
         raise InvalidInput(f"{', '.join(sorted(same))} have this number: give the whole name")
     if not same:
-        raise NotFound(f"there is no backup {shown(text)} of it; the newest is {max(idents)}")
+        raise NotFound(f"there is no backup {shown(text)} of {guest}; the newest is {max(idents)}")
     return same[0]
 
 
@@ -105,16 +106,18 @@ def meant(
     disk: str | None = None,
     damaged: bool = False,
     uuid: str | None = None,
+    *,
+    target: str,
 ) -> ListedBackup:
     """The backup of one guest that a person means, and that is good.
 
     listed: of all guests. name: of the guest, which it has, or had once, or its UUID. asked: as for
     ``find``. disk: only that one is wanted, so only that has to be good. damaged: it need not be.
-    uuid: of the guest that has the name now; None: nobody asks. Raises as ``find`` does, and
-    Refused where it is not good.
+    uuid: of the guest that has the name now; None: nobody asks. target: the name of the target that
+    was listed. Raises as ``find`` does, and Refused where it is not good.
     """
     mine = _of_one(listed, name, uuid)
-    found = mine[find(mine, asked)]
+    found = mine[find(mine, asked, f"{name} in the target {target}")]
     wrong = found.wrong
     if disk and found.guest is not None:
         wrong = found.broken.get(disk)

@@ -1,5 +1,7 @@
 """Names of backups: an order that no clock changes."""
 
+import functools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -81,6 +83,9 @@ def test_a_disk_that_is_not_in_it_is_named_with_those_that_are():
         ident.refuse_unknown_disk(backup, "vdc")
 
 
+meant = functools.partial(ident.meant, target="vault")
+
+
 def test_of_several_guests_of_one_name_the_uuid_says_which_is_meant():
     other = ONE.replace("000001", "000002")
     listed = [ListedBackup(ONE, guest="web1", uuid="u1"),
@@ -88,12 +93,16 @@ def test_of_several_guests_of_one_name_the_uuid_says_which_is_meant():
     with pytest.raises(
         InvalidInput, match=r"^several guests were called web1: give one of u1, u2$"
     ):
-        ident.meant(listed, "web1", "latest")
-    assert ident.meant(listed, "u1", 1) is listed[0]
+        meant(listed, "web1", "latest")
+    assert meant(listed, "u1", 1) is listed[0]
     with pytest.raises(Refused, match="is not good: vda"):
-        ident.meant(listed, "u2", "latest")
-    with pytest.raises(NotFound, match="no backup of it"):
-        ident.meant(listed, "web2", "latest")
+        meant(listed, "u2", "latest")
+    words = "^there is no backup of web2 in the target vault$"
+    with pytest.raises(NotFound, match=words):
+        meant(listed, "web2", "latest")
+    words = f"^there is no backup '7' of u1 in the target vault; the newest is {ONE}$"
+    with pytest.raises(NotFound, match=words):
+        meant(listed, "u1", 7)
 
 
 def guests(*told):
@@ -106,27 +115,27 @@ def guests(*told):
 def test_backups_from_before_a_rename_are_the_guests_by_either_name_and_by_its_uuid():
     listed = guests((7, "web1", "u1", {}), (8, "web2", "u1", {}))
     for name in ("web2", "web1", "u1"):
-        assert ident.meant(listed, name, 7).ident.startswith("000007")
+        assert meant(listed, name, 7).ident.startswith("000007")
     # not backed up since: the cloud knows the UUID of web2
-    assert ident.meant(listed[:1], "web2", 7, uuid="u1").ident.startswith("000007")
+    assert meant(listed[:1], "web2", 7, uuid="u1").ident.startswith("000007")
     # another guest has the old name by now
     again = [*listed, *guests((1, "web1", "u2", {}))]
-    assert ident.meant(again, "web1", "latest").uuid == "u2"
-    assert ident.meant(again, "web2", "latest").uuid == "u1"
+    assert meant(again, "web1", "latest").uuid == "u2"
+    assert meant(again, "web2", "latest").uuid == "u1"
 
 
 def test_the_latest_that_cannot_be_read_is_not_passed_over():
     listed = guests((1, "web1", "u1", {}), (2, None, "u1", {"wrong": "record.json is no JSON"}))
     for name in ("web1", "u1"):
         with pytest.raises(Refused, match=r"the backup 000002.*; the newest good one is 000001"):
-            ident.meant(listed, name, "latest", damaged=True)
+            meant(listed, name, "latest", damaged=True)
 
 
 def test_by_the_disk_that_is_wanted_it_is_judged():
     more = {"wrong": "vdb: bad", "broken": {"vdb": "bad"}}
     listed = guests((1, "web1", "u1", more))
-    assert ident.meant(listed, "web1", 1, "vda") is listed[0]
-    assert ident.meant(listed, "web1", 1, damaged=True) is listed[0]
+    assert meant(listed, "web1", 1, "vda") is listed[0]
+    assert meant(listed, "web1", 1, damaged=True) is listed[0]
     for disk in ("vdb", None):
         with pytest.raises(Refused, match="damaged=True restores what can be read of it"):
-            ident.meant(listed, "web1", 1, disk)
+            meant(listed, "web1", 1, disk)
