@@ -146,7 +146,8 @@ def _block(name, value):
             [name, f"  {value['error']}", *_last_seen(_mapping(value.get("last_seen")))]
         )
     if "comment" in value and "result" in value:
-        return _table(value["table"], value["comment"]) if "table" in value else value["comment"]
+        rows = value.get("table") or []
+        return _table(rows, value["comment"]) if len(rows) > 1 else value["comment"]
     if "table" in value:
         return _table(value["table"], value.get("title"))
     if "vm_info" in value:

@@ -209,6 +209,12 @@ def test_a_log_has_plain_lines_and_not_the_passing_ones(output, terminal):
     assert told(output, "copy: 10 %", again=True, passing=False) == "copy: 10 %"
 
 
+def test_a_table_without_a_row_is_not_drawn(output):
+    """As virt.repair returns it where nothing is left over."""
+    found = {"result": None, "comment": "nothing is left over", "table": [["what", "is wrong"]]}
+    assert output({"repair": found}) == "nothing is left over"
+
+
 def test_a_plan_is_its_sentence_and_its_table(output):
     plan = {"result": None, "comment": "two would move", "table": [["guest"], ["a"], ["b"]]}
     assert output({"hv1": plan}).splitlines() == ["two would move", "guest", "a", "b"]
