@@ -2,13 +2,14 @@
 
 # ruff: noqa: F811
 import uuid
+from unittest import mock
 
 import pytest
 
 pytest.importorskip("salt")
 
 from saltvirt import confidential, errors
-from saltvirt.operations import allowed, owners
+from saltvirt.operations import allowed, own, owners
 from saltvirt.placement.facts import Disk, Needs
 from saltvirt.rights import grants
 from tests.unit.test_allowed import ask, fleet, opts  # noqa: F401
@@ -380,15 +381,46 @@ def test_what_its_host_does_not_say_well_is_nobodys(ask, cloud, opts, monkeypatc
     assert {owners.of(opts, id_of(name)).owner for name in ("web9", "db1")} == {None}
 
 
+def full(_opts, _uuid, _guest, owner):
+    if owner:
+        raise OSError(28, "No space left on device")
+
+
 @pytest.mark.usefixtures("cloud", "makes")
 def test_a_full_disk_hides_no_guest_that_was_made(ask, opts, monkeypatch):
-    def full(_opts, _uuid, _guest, owner):
-        if owner:
-            raise OSError(28, "No space left on device")
-
     monkeypatch.setattr(owners, "give", full)
     said = ask("bob", init, "web9")["web9"]
     assert said["result"] is True and "could not record that it is yours" in said["comment"]
+
+
+def unrecorded(ask, cloud, opts, monkeypatch):
+    """web9 was made for bob, whom the master could not record as its owner."""
+    with monkeypatch.context() as patch:
+        patch.setattr(owners, "give", full)
+        ask("bob", init, "web9")
+    assert owners.of(opts, id_of("web9")).owner is None and owners.being_made(opts) == {}
+
+
+def test_a_guest_whose_owner_was_not_recorded_counts(ask, cloud, makes, opts, monkeypatch):
+    unrecorded(ask, cloud, opts, monkeypatch)
+    for who in ("bob", "BOB"):
+        with pytest.raises(errors.Denied, match="guests: 1 of 3 are used, 3 more wanted"):
+            ask(who, init, "web21,web22,web23")
+    assert ask("bob", init, "web21,web22")
+
+
+@pytest.mark.parametrize("end", ["purged", "own", "nobody", "given"])
+def test_until_it_is_gone_or_its_owner_is_known(ask, cloud, makes, opts, monkeypatch, end):
+    unrecorded(ask, cloud, opts, monkeypatch)
+    if end == "purged":
+        cloud.hosts = [one for one in cloud.hosts if one.name != "hv3"]
+    elif end == "given":
+        owners.give(opts, id_of("web9"), "web9", "eve")
+    else:
+        monkeypatch.setattr(own, "_uuid", lambda _fleet, _name: id_of("web9"))
+        own.Own(mock.Mock(opts=opts), "web9", "eve" if end == "own" else None).run()
+    assert ask("bob", init, "web21,web22,web23")
+    assert owners.unrecorded(opts) == {}
 
 
 @pytest.mark.usefixtures("makes")

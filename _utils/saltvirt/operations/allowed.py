@@ -405,13 +405,24 @@ class _Limited:
             if self._is_mine(one.known.owner)
         }  # fmt: skip
         coming = [
-            one.amount() for name, one in under_way.items()
+            one.amount() for name, one in {**self._unrecorded(seen), **under_way}.items()
             if self._is_mine(one.owner) and name not in owned
         ]  # fmt: skip
         used = _sum([*has.values(), *coming])
         why = grants.over(self._own.quota, used, _sum([each] * count))
         if why:
             raise errors.Denied(f"the quota of {self.user} does not allow it: {why}")
+
+    def _unrecorded(self, seen: _Cloud) -> dict[str, owners.Making]:
+        """Name to Making, of the guests that were made for users who are not recorded as their
+        owners. All hosts have answered: what is no such guest any more is forgotten."""
+        found = owners.unrecorded(self.opts)
+        for name in [*found]:
+            there = seen.of(name)
+            if not there or any(one.owner is not None for one in there):
+                owners.forget_unrecorded(self.opts, name)
+                del found[name]
+        return found
 
     def _is_mine(self, owner: str | None) -> bool:
         """Whether it counts: by another spelling of the user's name, too."""
@@ -430,11 +441,19 @@ class _Limited:
             is_new = guest and self._is_new(guest.facts.uuid, before, there)
             if not (guest and is_new and self._is_given(guest.facts.uuid, name)):
                 log.warning("%s on %s is nobody's: no new UUID of it is known", name, host)
+                self._keep_unrecorded(name)
                 comment = f"{told[name].get('comment')}; the master could not record that it is "
                 comment += f"yours: its operator can, by salt-run virt.own {name} {self.user}"
                 told[name] = {**told[name], "comment": comment}
         found: Answer = without_others(told)
         return found
+
+    def _keep_unrecorded(self, name: str) -> None:
+        """The guest counts in the quota until its operator says whose it is."""
+        try:
+            owners.keep_unrecorded(self.opts, name)
+        except OSError:
+            log.exception("that %s is of %s", name, self.user)
 
     def _is_given(self, uuid: str, name: str) -> bool:
         """Whether the guest is written down as the user's."""

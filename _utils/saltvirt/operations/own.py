@@ -53,6 +53,7 @@ class Own:
         with owners.one_at_a_time(self.fleet.opts):
             uuid, before, owner = self._plan()
             owners.give(self.fleet.opts, uuid, self.name, owner)
+            owners.forget_unrecorded(self.fleet.opts, self.name)
         words = f"{self.name} is {_whose(owner)}"
         return Result(self.name, words, _changes("owner", before, owner))
 

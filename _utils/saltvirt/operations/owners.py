@@ -55,6 +55,10 @@ def _making(opts: held.Opts) -> Path:
     return Path(opts["cachedir"]) / "virt" / "rights" / "making"
 
 
+def _unrecorded(opts: held.Opts) -> Path:
+    return _making(opts).parent / "unrecorded"
+
+
 def known_by(uuid: str) -> str | None:
     """By what a guest is written down, however its UUID is spelled; None for what is no UUID,
     whoever said it."""
@@ -136,6 +140,32 @@ def making(opts: held.Opts, wanted: dict[str, Making]) -> Iterator[None]:
             (folder / name).unlink(missing_ok=True)
         for handle in handles:
             os.close(handle)
+
+
+def keep_unrecorded(opts: held.Opts, name: str) -> None:
+    """A guest of this name was made, and its owner could not be recorded: it counts for that user
+    on. To be called in making(): its file is kept under another name, for which a full disk has
+    room. Raises OSError."""
+    folder = _unrecorded(opts)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    os.replace(_making(opts) / name, folder / name)
+
+
+def unrecorded(opts: held.Opts) -> dict[str, Making]:
+    """Name to Making, of the guests whose owners could not be recorded. To be called in
+    one_at_a_time()."""
+    found: dict[str, Making] = {}
+    for path in sorted(_unrecorded(opts).glob("[!.]*")):
+        with contextlib.suppress(FileNotFoundError):
+            data: Any = json.loads(path.read_text(encoding="utf-8"))
+            found[path.name] = Making.from_answer(data, str(path))
+    return found
+
+
+def forget_unrecorded(opts: held.Opts, name: str) -> None:
+    """There is no such guest, or its owner is known by now."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        (_unrecorded(opts) / name).unlink()
 
 
 def maker(opts: held.Opts, name: str) -> str | None:
