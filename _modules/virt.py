@@ -392,7 +392,12 @@ def setmem(vm_, memory, config=False, **kwargs):
         salt '*' virt.setmem <domain> 768
     """
     return _admitted(
-        vm_, "setmem", vcpus_memory.set_memory, kwargs, units.parse_kib(memory), config
+        vm_,
+        "setmem",
+        vcpus_memory.set_memory,
+        kwargs,
+        units.parse_kib(memory),
+        values.flag(config, "config"),
     )
 
 
@@ -425,7 +430,12 @@ def setvcpus(vm_, vcpus, config=False, **kwargs):
         salt '*' virt.setvcpus <domain> 4
     """
     return _admitted(
-        vm_, "setvcpus", vcpus_memory.set_vcpus, kwargs, units.parse_count(vcpus, "vcpus"), config
+        vm_,
+        "setvcpus",
+        vcpus_memory.set_vcpus,
+        kwargs,
+        units.parse_count(vcpus, "vcpus"),
+        values.flag(config, "config"),
     )
 
 

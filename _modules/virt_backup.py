@@ -406,7 +406,8 @@ def backup_show(
         who = backup_stand.Stand(names.there(who.guest), values.text(who.host, "host"), _now())
     only = None if disk is None else values.text(disk, "disk")
     asked = showing.ShowRequest(
-        folder, str(uuid), str(backup), _backup_door(shown, reader), who, only, bool(damaged)
+        folder, str(uuid), str(backup), _backup_door(shown, reader), who, only,
+        values.flag(damaged, "damaged"),
     )  # fmt: skip
     return showing.show(next(iter(saltvirt.__path__)), asked, shown.host).to_answer()
 
@@ -478,7 +479,8 @@ def backup_restore(
     from saltvirt.backupserve import over as overs  # noqa: PLC0415 - needs the binding
     from saltvirt.backupserve import restore, standing  # noqa: PLC0415 - needs the binding
 
-    given = dict(kwargs)
+    given, stop = dict(kwargs), values.flag(stop, "stop")
+    itself, over = values.flag(itself, "itself"), values.flag(over, "over")
     wanted, tools, found = _backup_made(name, shown, given)
     if not (itself or over):
         wanted.seed = found.seeded if seed is None else values.boolean(seed, "seed")
@@ -487,15 +489,15 @@ def backup_restore(
     reading = _backup_reading(reader, found.authority, "shown")
     with _connect(given) as conn, reading as (pair, mine):
         parts = conn, wanted, tools, found, mine
-        if instant:
+        if values.flag(instant, "instant"):
             mine_only = wanted.name, pair.certificate, pair.key
             keeper = standing.request(__salt__["config.get"], given, *mine_only)
             how = instants.How(next(iter(saltvirt.__path__)), keeper, limit)
-            last = (bool(stop), only) if over else (bool(itself),)
+            last = (stop, only) if over else (itself,)
             return instants.begun(how, parts, last).run().to_answer()
         if over:
-            return overs.Over(*parts, bool(stop), only).run().to_answer()
-        made = restore.Restore(*parts, bool(itself)).run()
+            return overs.Over(*parts, stop, only).run().to_answer()
+        made = restore.Restore(*parts, itself).run()
     if not made.pub_key or __opts__.get("file_client") == "local":
         return made.to_answer()
     if not client.hand_in(__salt__, made.name, made.pub_key):

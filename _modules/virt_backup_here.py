@@ -153,17 +153,21 @@ def backup_bring(
     """
     connection.require_binding()
     disk = None if disk is None else values.text(disk, "disk")
+    over, stop, mounted = (
+        values.flag(over, "over"), values.flag(stop, "stop"), values.flag(mounted, "mounted"),
+    )  # fmt: skip
+    damaged = values.flag(damaged, "damaged")
     ident.refuse_unfit(new, over, stop, disk)
     # it may have been renamed since
     here = _backup_guests(kwargs) if over or disk is not None else {}
     found = _backup_found(
-        name, folder, str(backup), bool(mounted), disk, bool(damaged), here.get(str(name)), over
+        name, folder, str(backup), mounted, disk, damaged, here.get(str(name)), over
     )
     called = found.guest if new is None else str(new)
     called = names.guest({uuid: name for name, uuid in here.items()}.get(found.uuid, called))
     if disk is not None:
         ident.refuse_unknown_disk(found, disk)
-    if test:
+    if values.flag(test, "test"):
         return {"ident": found.ident}
     reader = __salt__["virt.backup_reader"](once=True)["authority"]
     try:

@@ -57,7 +57,7 @@ def backup_over(name, stop=False, **kwargs):
     from saltvirt.backupserve import over  # noqa: PLC0415 - needs the binding
 
     with _connect(kwargs) as conn:
-        return over.look(conn, names.there(name), bool(stop)).to_answer()
+        return over.look(conn, names.there(name), values.flag(stop, "stop")).to_answer()
 
 
 def backup_confirm(vm_, test=False, unused=(), **kwargs):
@@ -88,7 +88,7 @@ def backup_confirm(vm_, test=False, unused=(), **kwargs):
 
     name, asked = names.there(vm_), values.paths(unused, "unused")
     with _connect(kwargs) as conn:
-        if test:
+        if values.flag(test, "test"):
             found = over.plan(conn, name, asked)
         else:
             found = over.confirm(conn, _admission(), name, asked)
@@ -121,5 +121,5 @@ def backup_undo(name, stop=False, test=False, **kwargs):
     from saltvirt.backupserve import over  # noqa: PLC0415 - needs the binding
 
     with _connect(kwargs) as conn:
-        guest = names.there(name)
-        return over.undo(conn, _admission(), guest, bool(stop), bool(test)).to_answer()
+        guest, how = names.there(name), (values.flag(stop, "stop"), values.flag(test, "test"))
+        return over.undo(conn, _admission(), guest, *how).to_answer()

@@ -205,7 +205,14 @@ def reach(vm_, kind, caller, screen=0, force=False, **kwargs):
     credentials = doors.Credentials(pair.authority, pair.certificate, pair.key, told)
     door = doors.Door(doors.everywhere(), relay.port(get), relay.PORTS, credentials)
     wanted = relay.RelayRequest(
-        uuid, asked, number, bool(force), local.uri, local.username, local.password, door
+        uuid,
+        asked,
+        number,
+        values.flag(force, "force"),
+        local.uri,
+        local.username,
+        local.password,
+        door,
     )
     port = begin.begin(next(iter(saltvirt.__path__)), wanted)
     return reaching.Reach(uuid, asked, port, pair.authority, what).to_answer()

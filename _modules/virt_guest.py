@@ -31,7 +31,7 @@ with saltvirt.later():
     from saltvirt.minion import client, files
     from saltvirt.spec import deploy as deploy_spec
     from saltvirt.spec import disk as disk_spec  # the name is an argument here
-    from saltvirt.spec import guest, profiles
+    from saltvirt.spec import guest, profiles, values
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -216,7 +216,7 @@ def init(
     arguments = {key: value for key, value in locals().items() if key != "kwargs"}
     connect, more = _split(kwargs)
     admission_config = _admission_config(more)
-    test, definition = more.pop("test", False), more.pop("definition", False)
+    test, definition = values.flag(more.pop("test", False), "test"), more.pop("definition", False)
     _refuse_own_id(name)
     away = departed.why(str(name)) if more.pop("unless_moved", False) else None
     if away:
@@ -322,7 +322,8 @@ def update(
         del arguments[key]
     connect, more = _split(kwargs)
     admission_config = _admission_config(more)
-    how = updating.How(live, disk_spec.detach(detach, "detach"), test)
+    is_live, is_test = values.flag(live, "live"), values.flag(test, "test")
+    how = updating.How(is_live, disk_spec.detach(detach, "detach"), is_test)
     arguments.update(cpu=cpu or None, mem=mem or None, **more)
     spec = _guest_spec(arguments, update=True)
     with _connect(connect) as conn:
@@ -376,7 +377,9 @@ def clone(vm_, name, seed=None, start=False, test=False, **kwargs):
     """
     connect, more = _split(kwargs)
     admission_config = _admission_config(more)
-    autostart = bool(more.pop("autostart", False))
+    autostart, test = (
+        values.flag(more.pop("autostart", False), "autostart"), values.flag(test, "test"),
+    )  # fmt: skip
     if more.pop("from_master", False):
         more.update(client.secrets(__salt__, __opts__, name))
     _refuse_own_id(name)
@@ -384,7 +387,8 @@ def clone(vm_, name, seed=None, start=False, test=False, **kwargs):
     with _connect(connect) as conn:
         if seed is None:
             seed = cloning.was_seeded(conn, vm_)
-        guest = guest_builder.GuestRequest(str(name), bool(seed), bool(start), autostart)
+        seed, start = values.boolean(seed, "seed"), values.flag(start, "start")
+        guest = guest_builder.GuestRequest(str(name), seed, start, autostart)
         tools = _tools(name, deploy, admission_config, "clone")
         if test:
             return cloning.look(conn, vm_, guest, tools)
@@ -430,9 +434,9 @@ def rename(vm_, name, seed=None, test=False, **kwargs):
     with _connect(connect) as conn:
         if seed is None:
             seed = cloning.was_seeded(conn, vm_)
-        guest = guest_builder.GuestRequest(str(name), bool(seed))
+        guest = guest_builder.GuestRequest(str(name), values.boolean(seed, "seed"))
         tools = _tools(name, deploy, admission_config, "rename")
-        if test:
+        if values.flag(test, "test"):
             return renaming.look(conn, vm_, guest, tools)
         made = renaming.rename(conn, vm_, guest, tools)
     return _handed_in(name, deploy, made)

@@ -18,7 +18,7 @@ with saltvirt.later():
     from saltvirt.host.node import maintenance as mark
     from saltvirt.host.node import running
     from saltvirt.host.provision import admission, guest_builder, images_folder, requirements
-    from saltvirt.spec import base, guest, profiles
+    from saltvirt.spec import base, guest, profiles, values
 
 if TYPE_CHECKING:
     from salt_dunders import __salt__
@@ -155,6 +155,7 @@ def maintenance(reason=None, guests=None, off=False):
         salt hyper1 virt.maintenance 'new disks'
         salt hyper1 virt.maintenance off=True
     """
+    off = values.flag(off, "off")
     if reason is None and not off:
         return _mark()
     words = "" if isinstance(reason, (bytes, dict, list, tuple, set)) else str(reason)

@@ -116,10 +116,10 @@ def purge(
         salt '*' virt.purge <domain> test=True
     """
     disks = values.choice("own", "made", "none")(disks, "disks")
-    unused = values.paths(unused, "unused")
+    unused, dirs = values.paths(unused, "unused"), values.flag(dirs, "dirs")
     admission_config = _admission()
     with _connect(kwargs) as conn:
-        if test:
+        if values.flag(test, "test"):
             todo = purging.plan(
                 conn, lookup.lookup(conn, vm_), admission_config.cache_dir, disks, unused
             )
@@ -319,7 +319,7 @@ def remove_made(vm_, test=False, unused=(), **kwargs):
     unused = values.paths(unused, "unused")
     where = guest_lock.folder(__salt__["config.get"])
     with _connect(kwargs) as conn:
-        if test:
+        if values.flag(test, "test"):
             todo = disk_notes.look(conn, str(vm_), unused)
             delete = tuple(sorted([*todo.delete, *todo.second]))
             return removal_answer.RemovalPlan(

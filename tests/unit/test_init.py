@@ -47,6 +47,17 @@ def steps(cloud):
 # -- what was asked for -------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("given", "is_seeded"),
+    [("False", False), ("no", False), (None, True), ("true", True), ("cloud-init", True)],
+)
+def test_whether_a_guest_is_seeded_is_read_as_its_host_reads_it(given, is_seeded):
+    """salt-api gives text."""
+    assert wanted(arguments={"seed": given}).seeded is is_seeded
+    with pytest.raises(errors.InvalidInput, match="seed 'perhaps' is not true or false"):
+        wanted(arguments={"seed": "perhaps"})
+
+
 def test_the_words_of_older_versions_are_the_hypervisor():
     for word in ("vm_type", "hypervisor_type"):
         given = {word: "xen", "seed": True}

@@ -32,6 +32,7 @@ from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.report import Report
 from saltvirt.placement import policy
 from saltvirt.revert import Revert
+from saltvirt.spec import values
 
 
 class _NewName(abc.ABC):
@@ -54,7 +55,9 @@ class _NewName(abc.ABC):
     ) -> None:
         self.fleet, self.report = fleet, report
         self.name, self.new = str(name), str(new)
-        self.options, self.sure = options or {}, sure
+        self.options, self.sure = dict(options or {}), sure
+        if self.options.get("seed") is not None:
+            self.options["seed"] = values.boolean(self.options["seed"], "seed")
 
     def check(self) -> Checked:
         """What its host would make or rename."""

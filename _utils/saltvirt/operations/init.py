@@ -40,7 +40,7 @@ from saltvirt.operations.report import Report
 from saltvirt.placement import account, choose, facts
 from saltvirt.placement.policy import PlacementPolicy
 from saltvirt.revert import Revert
-from saltvirt.spec import base
+from saltvirt.spec import base, deploy
 
 GROUP_POLICIES = ("spread", "separate", "gather")
 # in the guest's record: which operation made it, so that nobody takes another one's for it
@@ -88,6 +88,8 @@ class InitRequest:
             self.hypervisor = self.arguments.pop(word, None) or self.hypervisor
         if self.hypervisor is not None and not isinstance(self.hypervisor, str):
             raise errors.InvalidInput(f"hypervisor {units.shown(self.hypervisor)} is not a text")
+        if self.arguments.get("seed") is not None:
+            self.arguments["seed"] = deploy.seed(self.arguments["seed"], "seed")
         self.groups = _groups(self.groups)
         base.mapping(self.arguments.get("metadata") or {}, "metadata")
 
@@ -95,7 +97,8 @@ class InitRequest:
     def seeded(self) -> bool:
         """Whether a host prepares the guest's system, and so the guest has a key: as ``virt.init``
         does unless it is told."""
-        return bool(self.arguments.get("seed", True))
+        given = self.arguments.get("seed")
+        return given is None or bool(given)
 
     def for_host(self) -> dict[str, Any]:
         """The arguments of the host's ``virt.init``: it makes the guest and leaves it off."""

@@ -16,7 +16,7 @@ def _anything(value: Any, what: str) -> Any:
     return value
 
 
-def _seed(value: Any, what: str) -> bool | str:
+def seed(value: Any, what: str) -> bool | str:
     """True, False, or ``cloud-init``: a way of seeding is seeding."""
     return value if value == "cloud-init" else values.boolean(value, what)
 
@@ -33,7 +33,7 @@ class DeploySpec(Part):
     overlay: bool | None = key(values.boolean)
     enable_qcow: bool | None = key(values.boolean)
     saltenv: str | None = key(values.text)
-    seed: bool | str | None = key(_seed)
+    seed: bool | str | None = key(seed)
     install: bool | None = key(values.boolean)
     seed_cmd: str | None = key(values.text)
     config: dict[str, Any] | None = key(mapping)

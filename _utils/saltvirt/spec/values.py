@@ -64,6 +64,11 @@ def boolean(value: Any, what: str) -> bool:
     return result
 
 
+def flag(value: Any, what: str) -> bool:
+    """As ``boolean``; None is False."""
+    return value is not None and boolean(value, what)
+
+
 def text(value: Any, what: str) -> str:
     """Text without control characters, not empty."""
     if isinstance(value, dict | list | bool) or _CONTROL.search(str(value)) or str(value) == "":
