@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from saltvirt.ha import facts, reserve, view
-from saltvirt.ha.facts import OFF, RUNNING
+from saltvirt.ha.facts import OFF, RUNNING, STOPPED
 from saltvirt.ha.registry import Wished
 from tests.ha.grammar import MASTER, BadScenario
 from tests.ha.hosts import NUMBERS, Copy
@@ -198,7 +198,7 @@ def _confirm(world, name):
 
 
 def _guest(world, name, what, *words):
-    if name not in world.wanted and what not in ("add", *FAILS):
+    if name not in world.wanted and what not in ("add", "enable", "move", *FAILS):
         raise BadScenario(f"guest {name} {what}: it is not there")
     if what == "add":
         _add(world, name, *words)
@@ -208,6 +208,8 @@ def _guest(world, name, what, *words):
             host.copies.pop(name, None)
         for of_guest in (world.disks, world.leases, world.lease_answers):
             of_guest.pop(name, None)  # another of that name has another disk
+    elif what in ("disable", "enable", "move"):
+        {"disable": _disable, "enable": _enable, "move": _move}[what](world, name, *words)
     elif what in ("started", "stopped", "ignored"):
         _want(world, name, what)
     elif what == "start":
@@ -238,6 +240,36 @@ def _want(world, name, what):
             world.say("scenario", f"guest {name} is refused", f"it was left on {sorted(places)}")
             return
     world.wanted[name] = replace(old, wanted=what, host=host)
+
+
+def _disable(world, name):
+    """It stays as it is, and is no longer of high availability."""
+    world.wanted.pop(name)
+    world.wishes.pop(name, None)
+
+
+def _enable(world, name):
+    """It is given to high availability where it runs; refused while the engine has it still."""
+    [host] = _runs(world, name) or [""]
+    if name in world.wanted or not host or name in world.newest().guests:
+        world.say("scenario", f"guest {name} is not given")
+        return
+    old = world.scenario.guests.get(name) or guest(name, {})
+    world.wanted[name] = replace(old, wanted="started", host=host)
+
+
+def _move(world, name, host):
+    """A person migrates it live, while high availability leaves it alone."""
+    wanted, [source] = world.wanted.get(name), _runs(world, name) or [""]
+    there = world.hosts[host]
+    kept = wanted is not None and wanted.wanted != view.IGNORED
+    if kept or not source or source == host or not there.is_on or there.hung:
+        world.say("scenario", f"guest {name} is not moved by hand")
+        return
+    world.hosts[source].copies[name].state = STOPPED
+    epoch, _ = world.disks.get(name, (0, ""))
+    world.disks[name] = epoch, host
+    there.copies[name] = replace(there.copies.get(name, Copy(0, OFF)), state=RUNNING, writes=epoch)
 
 
 def _start(world, name, host):

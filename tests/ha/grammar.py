@@ -34,8 +34,8 @@ FORMS = {
     "guest": [
         "GUEST add HOST",
         "GUEST add HOST running",
-        "GUEST delete|started|stopped|ignored|crash|resets|healed|fail_start|fail_migrate",
-        "GUEST migrate|relocate|start HOST",
+        "GUEST delete|disable|enable|started|stopped|ignored|crash|resets|healed|fail_start|fail_migrate",
+        "GUEST migrate|relocate|start|move HOST",
         "GUEST crash panic|io|watchdog|silent|full",
         "GUEST fail_start|fail_migrate COUNT",
     ],

@@ -137,7 +137,8 @@ class Acting:
         running = agent_known.alive(self.view)
         if self.state.phase == OVER:
             mine = [g for g in self.state.kept.registry.guests.values()
-                    if g.host == self.state.host and g.run and g.state != ERROR]  # fmt: skip
+                    if g.host == self.state.host and g.run
+                    and g.state not in (ERROR, IGNORED)]  # fmt: skip
             rid = way == FREEZE or not mine or not self.state.kept.registry.armed
             rid = rid or self._waited(self.policy.shutdown_wait_s)
             if rid and not self.view.works and self._is_told():

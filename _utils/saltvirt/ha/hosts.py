@@ -160,12 +160,14 @@ class HostCase:
         )
 
     def _strangers(self, beat: Beat) -> list[str]:
-        """Guests that are defined there and live elsewhere."""
+        """Guests that are defined there and live elsewhere. One that is ignored is where a person
+        wants it, and stays there."""
         guests = self.registry.guests
         return [
             name
             for name in beat.guests
             if name in guests
+            and guests[name].state != IGNORED
             and guests[name].host not in ("", self.name)
             and guests[name].target != self.name
         ]

@@ -430,6 +430,7 @@ def test_those_that_migrate_have_their_time_for_it(asked_s, done):
         (LOST, FAILOVER, {}),
         ({"web1": (record(run=False), OFF)}, FAILOVER, {}),
         ({"web1": (record(state=ERROR), OFF)}, FAILOVER, {}),
+        ({"web1": (record(state=IGNORED), OFF)}, FAILOVER, {}),
         (DOWN, FREEZE, {}),
         (DOWN, FAILOVER, {"known": {"armed": False}}),
         (DOWN, FAILOVER, {"state": {**IS_OVER, "asked_s": WAITED_S}}),

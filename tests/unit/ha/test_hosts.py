@@ -324,6 +324,7 @@ def test_no_proof_is_to_be_expected_where_neither_a_fence_nor_a_watchdog_gives_i
         (record("h2"), False),
         (record("h2", target="h1"), True),
         (record("h2", target="h3"), False),
+        (record("h2", state=IGNORED), True),
         (None, True),
     ],
 )
