@@ -32,6 +32,7 @@ class World:
         self.maintenance, self.armed = set(), True
         self.self_fenced, self.fenced, self.decided = [], [], 0
         self.unjust, self.commanded = [], 0.0
+        self.first_epochs = {}
         self.hosts = {name: Host(self, name, one) for name, one in scenario.hosts.items()}
         self.masters = {name: Master(self, name) for name in scenario.masters}
         self.rooms = {
@@ -136,6 +137,8 @@ class World:
         """Each guest writes its epoch to its disk once a second; who writes behind another is
         found."""
         self.at(1, self.write)
+        for name, record in self.newest().guests.items():
+            self.first_epochs.setdefault(name, record.epoch)
         for host in self.hosts.values():
             if not host.is_on or host.hung or not host.storage:
                 continue
@@ -196,7 +199,7 @@ class World:
                 "state": record.state if record else "new",
                 "running": bool(runs),
                 "wanted": self.wanted[name].wanted,
-                "epoch": record.epoch if record else 0,
+                "epoch": record.epoch - self.first_epochs.get(name, 0) if record else 0,
                 "why": record.why if record else "",
             }
         return {"hosts": hosts, "guests": guests, "armed": newest.armed}

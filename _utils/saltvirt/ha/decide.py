@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     from saltvirt.ha.facts import Beat
 
 
+# one change of a record uses up to so many epochs. A guest that is given to high availability again
+# begins above all that it ever had: a host starts no epoch that it has started before
+_EPOCHS = 2
+
+
 def decide(view: View, state: MasterState, now_s: float) -> Decision:
     """The decision: what the master knows afterwards, what it tells the hosts, whom it fences."""
     state = _listened(state, view)
@@ -159,7 +164,8 @@ def _guests(
     for name in sorted(names, key=lambda one: (-view.guests[one].priority, one)):
         record, wanted = found.get(name), view.guests[name]
         room = room or Room(view, registry, now_s)
-        case = GuestCase(name, record or GuestRecord(), wanted, registry, state, view, room, now_s)
+        before = record or GuestRecord(epoch=_EPOCHS * version)
+        case = GuestCase(name, before, wanted, registry, state, view, room, now_s)
         if case.runs():
             since = case.record.epoch, now_s
             ran = state.ran_s.get(name, since)

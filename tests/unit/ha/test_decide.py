@@ -373,7 +373,9 @@ def test_one_that_does_not_run_has_run_for_no_time():
 
 def test_a_guest_that_is_new_is_recorded_and_its_host_asked():
     found = decided(guests={"web1": wanted()})
-    assert found.state.kept.registry.guests["web1"] == made.GuestRecord(changed=VERSION + 1)
+    version = VERSION + 1
+    new = made.GuestRecord(epoch=2 * version, changed=version)
+    assert found.state.kept.registry.guests["web1"] == new
     assert found.decided == (Decided("guest", "web1", NEW, NEW, ""),)
 
 
