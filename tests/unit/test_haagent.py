@@ -507,6 +507,25 @@ def test_a_guest_that_was_renamed_by_hand_is_not_taken_for_gone(tmp_path):
     assert one.there(["web1"])["web1"].state == facts.RUNNING
 
 
+def test_the_name_of_one_that_was_taken_back_may_be_another_guests(tmp_path):
+    """web1 is taken back and renamed web2; another web1 is given: it was told to run as long as
+    web2 did."""
+    one = Copies(str(tmp_path / "x"), "a", 0)
+    one.put("web1", Copy(7, facts.RUNNING, "uuid-old"))
+    there = {"web2": Seen("web2", "uuid-old", True), "web1": Seen("web1", "uuid-new", False)}
+    one.look(Snapshot(5, there), [], 5)
+    one.look(Snapshot(6, there), ["web1"], 6)
+    assert one.there(["web1"])["web1"] == facts.GuestThere(0, facts.OFF)
+
+
+@pytest.mark.parametrize("fields", [{"busy": True}, {"lease": 3}])
+def test_one_that_is_being_started_or_held_is_not_forgotten(tmp_path, fields):
+    one = Copies(str(tmp_path / "x"), "a", 0)
+    one.put("web1", Copy(7, facts.STARTING, **fields))
+    one.look(Snapshot(5), [], 5)
+    assert one.get("web1") is not None
+
+
 def test_copies_outlive_the_agent_and_not_the_host(tmp_path):
     one = Copies(str(tmp_path / "x"), "a", 0)
     assert not one.is_known and one.is_defined("web9")

@@ -180,6 +180,8 @@ class Copies:
             found = {
                 name: looked(copy, snapshot.of(name, copy.uuid), snapshot.at_s, now_s)
                 for name, copy in self._copies.items()
+                # another guest may get the name of one that was taken back, and that one another
+                if name in names or copy.busy or copy.lease
             }
             for name in names:
                 seen = snapshot.domains.get(name)
