@@ -310,6 +310,16 @@ def _not_left_alone(fleet: Fleet, name: str) -> str:
     return f"{left}: neither move nor start it before" if left else ""
 
 
+def _rebind_key(person: Person, name: str) -> None:
+    """Binds the guest's key to the host on which high availability has it now, by the registry that
+    a majority of the hosts keeps: a purge or a rename there is not one of another guest. The key of
+    a guest that is ignored follows whoever moves it meanwhile."""
+    record, keys = person.engine.registry.guests.get(name), KeyStore(person.fleet.opts)
+    bound = keys.host_of(name)
+    if record and record.host and record.state != STATE_IGNORED and bound:
+        keys.moved(name, bound, record.host)
+
+
 class Disable:
     """Takes a guest from high availability: it stays as it is, and starts with its host again if it
     did before. missing: one that it does not keep is fine."""
@@ -336,22 +346,13 @@ class Disable:
             if name not in wishes.guests:
                 return Result(name, self._nothing())
             text = self._done("is")
-            self._rebind_key()
+            _rebind_key(self.person, name)
             self.person.wish(name, text, lambda known: known.without(name))
             left = _not_left_alone(self.fleet, name)
             if not left and name in wishes.autostarted and (why := self._autostart()):
                 left = f"it does not start with its host: {why}"
         words = f"{text}; {left}" if left else text
         return Result(name, words, self._changes(wishes), complete=not left)
-
-    def _rebind_key(self) -> None:
-        """Binds the guest's key to the host on which high availability has it now, by the registry
-        that a majority of the hosts keeps: a purge or a rename there is not one of another
-        guest."""
-        record, keys = self.person.engine.registry.guests.get(self.name), KeyStore(self.fleet.opts)
-        bound = keys.host_of(self.name)
-        if record and record.host and bound:
-            keys.moved(self.name, bound, record.host)
 
     def _autostart(self) -> str:
         """Why it does not start with its host as it did, or nothing. Its host's agent takes that
@@ -433,6 +434,8 @@ class Ignore:
             if old.wanted == new.wanted:
                 return Result(name, self._done("is", "already"))
             text = self._done("is")
+            if not self.off:
+                _rebind_key(self.person, name)
             self.person.wish(name, text, lambda known: _wanting(known, new))
             left = "" if self.off else _not_left_alone(self.fleet, name)
         changes = {"ha": {"old": old.wanted, "new": new.wanted}}

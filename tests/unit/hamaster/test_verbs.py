@@ -168,6 +168,25 @@ def test_its_key_is_bound_to_the_host_on_which_it_was_started(cloud, monkeypatch
         write_engine(cloud, Registry())  # it has let go of it
 
 
+@pytest.mark.usefixtures("engine")
+def test_the_key_of_one_that_is_ignored_follows_whoever_moves_it(cloud, monkeypatch):
+    """``ha_ignore``, ``virt.migrate``, ``ha_disable``: it was bound to the host that it had left."""
+    monkeypatch.setattr(waiting, "WAIT_S", 1)
+    keys = KeyStore(cloud.opts)
+    accepted = Path(cloud.opts["pki_dir"], "minions", "web1")
+    accepted.parent.mkdir(parents=True)
+    accepted.write_text("KEY")
+    keys._record("web1", "hv000", "KEY")
+    enable(cloud, "web1").run()
+    write_engine(cloud, Registry(guests={"web1": GuestRecord(state="placed", host="hv001")}))
+    Ignore(cloud, "web1").run()
+    assert keys.host_of("web1") == "hv001"  # there it was started after a failover
+    write_engine(cloud, Registry(guests={"web1": GuestRecord(state="ignored", host="hv001")}))
+    keys.moved("web1", "hv001", "hv002")
+    Disable(cloud, "web1").run()
+    assert keys.host_of("web1") == "hv002"
+
+
 def test_what_cannot_be_written_leaves_its_start_as_it_was(cloud, monkeypatch):
     monkeypatch.setattr(WishStore, "change", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
