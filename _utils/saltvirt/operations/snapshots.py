@@ -16,7 +16,7 @@ from saltvirt.answers.snapshots import (
     SnapshotTaken,
 )
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import find, lifecycle, lock, proof
+from saltvirt.operations import find, keepers, lifecycle, lock, proof
 from saltvirt.operations.operation import Checked, Reasons, Result
 
 # name of a snapshot to what is known of it
@@ -202,6 +202,14 @@ class Revert(_OfSnapshots):
     ) -> None:
         super().__init__(fleet, name, host)
         self.snapshot, self.cleanup = snapshot, bool(cleanup)
+
+    @contextlib.contextmanager
+    def _there(self) -> Iterator[tuple[str, There]]:
+        """Refuses a guest that is kept: it is off in between, or afterwards, and who keeps it would
+        start it meanwhile, here or elsewhere."""
+        keepers.refuse(self.fleet.opts, names.guest(self.name))
+        with super()._there() as found:
+            yield found
 
     def _asked(self, host: str, known: There) -> tuple[str, dict[str, Any]]:
         """(the snapshot, the arguments of the host's function)."""

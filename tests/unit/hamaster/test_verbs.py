@@ -30,6 +30,7 @@ from saltvirt.operations.identity import Clone, Rename
 from saltvirt.operations.lifecycle import Lifecycle
 from saltvirt.operations.migrate import Migrate
 from saltvirt.operations.purge import Purge
+from saltvirt.operations.snapshots import Revert
 from saltvirt.placement import policy
 from tests.clock import Clock
 from tests.unit.hamaster import HaCloud, guest
@@ -440,6 +441,7 @@ OTHERS = {
     "purge": lambda cloud: Purge(cloud, "web1"),
     "rename": lambda cloud: Rename(cloud, Silent(), "web1", "web9"),
     "clone": lambda cloud: Clone(cloud, Silent(), "web1", "web9"),
+    "revert": lambda cloud: Revert(cloud, "web1", "before"),
 }  # fmt: skip
 
 
