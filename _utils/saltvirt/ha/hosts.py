@@ -151,10 +151,13 @@ class HostCase:
         return not self.registry.armed
 
     def is_clean(self) -> bool:
+        """It acts by a registry of after its return: so it has learned of each guest that was
+        elsewhere meanwhile, and starts none by what libvirt there still has of it."""
         beat = self.fresh
         return (
             beat is not None
             and beat.boot == self.record.boot
+            and beat.applied >= self.record.ballot
             and self.is_heard()
             and not self._strangers(beat)
         )
@@ -190,8 +193,8 @@ class HostCase:
     def keep(self, record: HostRecord, _version: int) -> HostRecord:
         return record
 
-    def know(self, record: HostRecord, _version: int) -> HostRecord:
-        return replace(record, boot=self.view.beats[self.name].beat.boot, ballot=0)
+    def know(self, record: HostRecord, version: int) -> HostRecord:
+        return replace(record, boot=self.view.beats[self.name].beat.boot, ballot=version)
 
     def call(self, record: HostRecord, version: int) -> HostRecord:
         return replace(record, ballot=version)

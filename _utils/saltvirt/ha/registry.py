@@ -73,7 +73,8 @@ class GuestRecord(Fact):
 class HostRecord(Fact):
     """A host as the leader has it. boot: the last that was heard; gone: all before this one are
     proven to be over. ballot: the version of the registry in which the others were asked to give it
-    up. stuck: nothing is done to it though it is silent, or no proof is to be expected."""
+    up, or in which it returned. stuck: nothing is done to it though it is silent, or no proof is to
+    be expected."""
 
     state: str = UNKNOWN
     why: str = ""
