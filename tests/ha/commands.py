@@ -14,6 +14,8 @@ from tests.ha.world import World
 QUIET_S, MOST_S = 40, 1800
 DELAY = "delay"
 FAILS = ("fail_start", "fail_migrate")
+# what befalls a guest that is of high availability no longer, too
+BY_HAND = ("disable", "enable", "move", "crash")
 # by what a guest fails that does not end: guest NAME crash REASON
 TROUBLES = {
     "": "", "panic": facts.PANICKED, "io": facts.IO_FAILED, "watchdog": facts.WATCHDOG,
@@ -198,20 +200,24 @@ def _confirm(world, name):
 
 
 def _guest(world, name, what, *words):
-    if name not in world.wanted and what not in ("add", "enable", "move", *FAILS):
+    if name not in world.wanted and what not in ("add", *BY_HAND, *FAILS):
         raise BadScenario(f"guest {name} {what}: it is not there")
     if what == "add":
         _add(world, name, *words)
     elif what == "delete":
         world.wanted.pop(name)
         for host in world.hosts.values():
-            host.copies.pop(name, None)
-        for of_guest in (world.disks, world.leases, world.lease_answers):
+            for of_host in (host.copies, host.defined, host.definitions):
+                of_host.pop(name, None)
+        for of_guest in (world.disks, world.leases, world.lease_answers, world.known):
             of_guest.pop(name, None)  # another of that name has another disk
     elif what in ("disable", "enable", "move"):
         {"disable": _disable, "enable": _enable, "move": _move}[what](world, name, *words)
     elif what in ("started", "stopped", "ignored"):
         _want(world, name, what)
+    elif what == "changed":
+        for host in _runs(world, name):
+            world.hosts[host].defined[name] = world.known.get(name, 0) + 1
     elif what == "start":
         _start(world, name, *words)
     elif what in (view.MIGRATE, view.RELOCATE):
@@ -244,13 +250,13 @@ def _want(world, name, what):
 
 def _disable(world, name):
     """It stays as it is, and is no longer of high availability."""
-    world.wanted.pop(name)
+    world.wanted.pop(name, None)
     world.wishes.pop(name, None)
 
 
 def _enable(world, name):
     """It is given to high availability where it runs; refused while the engine has it still."""
-    [host] = _runs(world, name) or [""]
+    host = next(iter(_runs(world, name)), "")
     if name in world.wanted or not host or name in world.newest().guests:
         world.say("scenario", f"guest {name} is not given")
         return
@@ -260,13 +266,14 @@ def _enable(world, name):
 
 def _move(world, name, host):
     """A person migrates it live, while high availability leaves it alone."""
-    wanted, [source] = world.wanted.get(name), _runs(world, name) or [""]
+    wanted, source = world.wanted.get(name), next(iter(_runs(world, name)), "")
     there = world.hosts[host]
     kept = wanted is not None and wanted.wanted != view.IGNORED
     if kept or not source or source == host or not there.is_on or there.hung:
         world.say("scenario", f"guest {name} is not moved by hand")
         return
     world.hosts[source].copies[name].state = STOPPED
+    there.defined[name] = world.hosts[source].defined.pop(name, 0)
     epoch, _ = world.disks.get(name, (0, ""))
     world.disks[name] = epoch, host
     there.copies[name] = replace(there.copies.get(name, Copy(0, OFF)), state=RUNNING, writes=epoch)
@@ -280,6 +287,7 @@ def _start(world, name, host):
         return
     epoch, _ = world.disks.get(name, (0, ""))
     world.disks[name] = epoch, host
+    there.defined[name] = world.known.get(name, 0)
     copy = there.copies.get(name, Copy(0, OFF))
     there.copies[name] = replace(copy, state=RUNNING, writes=epoch, trouble="")
 

@@ -34,7 +34,7 @@ FORMS = {
     "guest": [
         "GUEST add HOST",
         "GUEST add HOST running",
-        "GUEST delete|disable|enable|started|stopped|ignored|crash|resets|healed|fail_start|fail_migrate",
+        "GUEST delete|disable|enable|changed|started|stopped|ignored|crash|resets|healed|fail_start|fail_migrate",
         "GUEST migrate|relocate|start|move HOST",
         "GUEST crash panic|io|watchdog|silent|full",
         "GUEST fail_start|fail_migrate COUNT",

@@ -112,6 +112,8 @@ class Host(Machine):
         self.last_lease = False
         self.disk, self.disk_full, self.disk_slow_s = Disk(self), False, 0.0
         self.run_full, self.said = False, None
+        # which definition libvirt has of a guest, and which masters told, by number
+        self.defined, self.definitions = {}, {}
         self.policy, self.program, self.liar = world.scenario.policy, "1", False
 
     # power
@@ -170,6 +172,7 @@ class Host(Machine):
         if self.hung:
             return
         self.receive()
+        self.hear_definitions()
         taken = self.taken()
         self.state = taken.state
         if not self.run_full:
@@ -208,6 +211,21 @@ class Host(Machine):
         }
         return replace(beat, pledges=words, silent_s=dict.fromkeys(others, 1000.0))
 
+    def hear_definitions(self):
+        """It tells those of its guests, and is told all that masters know."""
+        world = self.world
+        for master in world.masters.values():
+            if master.state is None or not world.connected(self, master):
+                continue
+            records = master.state.kept.registry.guests
+            for name, copy in self.copies.items():
+                may = name in records and any(at.host == self.name for at in records[name].places)
+                if copy.state == RUNNING and may:
+                    number = max(self.defined.get(name, 0), world.known.get(name, 0))
+                    world.known[name] = number
+            if world.connected(master, self):
+                self.definitions.update(world.known)
+
     def use(self, key, value):
         """Other settings, or another program, by which its agent goes on: as by SIGHUP."""
         if key == "program":
@@ -245,7 +263,7 @@ class Host(Machine):
             works=self.watchdog and self.device_armed,
             watchdog_s=self.policy.watchdog_s,
             program=self.program,
-            definitions=self.names(calls),
+            definitions=frozenset(self.definitions),
             storage_silent_s=self.storage_silent_s(),
             asked="stop" if self.asked == "restart" else self.asked,
             leases={
@@ -334,11 +352,18 @@ class Host(Machine):
 
     def do_start(self, action):
         self.give_back(action.guest)
+        self.define(action.guest)
         copy = self.copies.setdefault(action.guest, Copy(0, OFF))
         copy.epoch, copy.state, copy.busy = action.epoch, STARTING, copy.busy + 1
         copy.migrated, copy.moving_since, copy.trouble, copy.resets = 0, None, "", 0
         copy.shut = False
         self.world.at(START_S, self.started, action.guest, copy.busy)
+
+    def define(self, name):
+        """It is started by what libvirt has of it, else by what masters told."""
+        number = self.defined.setdefault(name, self.definitions.get(name, 0))
+        if number < self.world.known.get(name, 0):
+            self.world.violations.append(f"{self.name} starts {name} by an old definition")
 
     def started(self, name, busy):
         copy = self.copies.get(name)
@@ -393,6 +418,7 @@ class Host(Machine):
 
     def do_drop(self, action):
         del self.copies[action.guest]
+        self.defined.pop(action.guest, None)
 
     def do_lease(self, action):
         if self.storage and self.world.take_lease(action.guest, self.name):
@@ -442,6 +468,7 @@ class Host(Machine):
             world.say(self.name, f"migration of {name} failed")
             return
         del self.copies[name]
+        target.defined[name] = self.defined.pop(name, 0)
         there.state, there.writes = RUNNING, action.epoch
         there.seen_from = world.time + LOOK_S
         world.leases[name] = (target.name, world.time)

@@ -79,6 +79,8 @@ def draw(seed, trap=0.5):
     _differing(random.Random(f"{seed}, and terms"), steps, list(hosts), masters, only_masters, trap)
     if not only_masters and (left := random.Random(f"{seed}, and left alone")).random() < 0.2:
         steps.append(_left_alone(left, list(hosts)))
+    if not only_masters and (taken := random.Random(f"{seed}, and taken")).random() < 0.2:
+        steps.append(_taken_back(taken, list(hosts)))
     back = random.Random(f"{seed}, and back")
     if back.random() < 0.3:
         name, ranks = back.choice(list(guests)), back.sample(list(hosts), min(count, 3))
@@ -121,6 +123,19 @@ def _left_alone(rng, hosts):
     gone = rng.choice(([], [f"network {host} off"], [f"agent {host} kill"], [f"power {host} off"]))
     return [*before, "guest g1 ignored", "delay 10", *after, f"guest g1 start {host}", "delay 5",
             "guest g1 started", *gone, "delay 60"]  # fmt: skip
+
+
+def _taken_back(rng, hosts):
+    """A guest is taken back, or ignored, and a person moves it; its host boots, or it is given
+    again, and then its host is lost."""
+    host, other = rng.choice(hosts), rng.choice(hosts)
+    first = rng.choice(("ignored", "disable", "disable"))
+    boots = rng.choice(([], [f"reboot {host}", "delay 60", f"guest g1 move {other}"]))
+    again = ["guest g1 disable", "delay 15", "guest g1 enable", "delay 15"]
+    lost = rng.choice(([f"power {host} off"], [f"network {host} off"], ["guest g1 crash"]))
+    crashes = ["guest g1 crash", "delay 8"] * rng.randint(0, 3)
+    return [*crashes, f"guest g1 {first}", "delay 10", f"guest g1 move {host}", "delay 5", *boots,
+            *again[2 if first == "disable" else 0:], *lost, "delay 60"]  # fmt: skip
 
 
 def _differing_trap(rng, hosts, masters):

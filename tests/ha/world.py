@@ -32,7 +32,8 @@ class World:
         self.maintenance, self.armed = set(), True
         self.self_fenced, self.fenced, self.decided = [], [], 0
         self.unjust, self.commanded = [], 0.0
-        self.first_epochs = {}
+        # known: the definition of each guest that masters were told last, by number
+        self.first_epochs, self.known = {}, {}
         self.hosts = {name: Host(self, name, one) for name, one in scenario.hosts.items()}
         self.masters = {name: Master(self, name) for name in scenario.masters}
         self.rooms = {
