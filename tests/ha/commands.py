@@ -6,7 +6,7 @@ from saltvirt.ha import facts, reserve, view
 from saltvirt.ha.facts import OFF, RUNNING, STOPPED
 from saltvirt.ha.registry import Wished
 from tests.ha.grammar import MASTER, BadScenario
-from tests.ha.hosts import NUMBERS, Copy
+from tests.ha.hosts import NUMBERS, WISHES, Copy
 from tests.ha.scenario import guest, switch
 from tests.ha.world import World
 
@@ -106,7 +106,7 @@ def _settings(world, name, key, value=""):
 
 
 def _liar(world, name, to):
-    world.hosts[name].liar = to if to == NUMBERS else switch(to, "liar")
+    world.hosts[name].liar = to if to in (NUMBERS, WISHES) else switch(to, "liar")
 
 
 def _bmc(world, name, to):
@@ -202,24 +202,10 @@ def _confirm(world, name):
 def _guest(world, name, what, *words):
     if name not in world.wanted and what not in ("add", *BY_HAND, *FAILS):
         raise BadScenario(f"guest {name} {what}: it is not there")
-    if what == "add":
-        _add(world, name, *words)
-    elif what == "delete":
-        world.wanted.pop(name)
-        for host in world.hosts.values():
-            for of_host in (host.copies, host.defined, host.definitions):
-                of_host.pop(name, None)
-        for of_guest in (world.disks, world.leases, world.lease_answers, world.known):
-            of_guest.pop(name, None)  # another of that name has another disk
-    elif what in ("disable", "enable", "move"):
-        {"disable": _disable, "enable": _enable, "move": _move}[what](world, name, *words)
+    if what in OF_GUEST:
+        OF_GUEST[what](world, name, *words)
     elif what in ("started", "stopped", "ignored"):
         _want(world, name, what)
-    elif what == "changed":
-        for host in _runs(world, name):
-            world.hosts[host].defined[name] = world.known.get(name, 0) + 1
-    elif what == "start":
-        _start(world, name, *words)
     elif what in (view.MIGRATE, view.RELOCATE):
         world.hosts[words[0]]
         number = 1 + max((one.number for one in world.wishes.values()), default=0)
@@ -232,6 +218,21 @@ def _guest(world, name, what, *words):
         getattr(world, what)[name] = int(words[0]) if words else 1
     else:
         raise BadScenario(f"guest {name} {what}: unknown")
+
+
+def _delete(world, name):
+    world.wanted.pop(name)
+    for host in world.hosts.values():
+        for of_host in (host.copies, host.defined, host.definitions):
+            of_host.pop(name, None)
+    for of_guest in (world.disks, world.leases, world.lease_answers, world.known):
+        of_guest.pop(name, None)  # another of that name has another disk
+
+
+def _changed(world, name):
+    """It has another definition, with a disk or a snapshot more."""
+    for host in _runs(world, name):
+        world.hosts[host].defined[name] = world.known.get(name, 0) + 1
 
 
 def _want(world, name, what):
@@ -336,6 +337,8 @@ def _clock(world, name, seconds):
     _machine(world, name).wall_s += float(seconds)
 
 
+OF_GUEST = {"add": _add, "delete": _delete, "disable": _disable, "enable": _enable, "move": _move,
+            "changed": _changed, "start": _start}  # fmt: skip
 COMMANDS = {
     "power": _power, "network": _network, "storage": _storage, "bmc": _bmc, "watchdog": _watchdog,
     "cut": _cut, "heal": _heal, "shutdown": _shutdown, "reboot": _reboot, "agent": _agent,

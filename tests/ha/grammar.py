@@ -12,7 +12,7 @@ FORMS = {
     "disk": ["HOST on|full", "HOST slow SECONDS"],
     "run": ["HOST on|full"],
     "settings": [f"MACHINE {TIMES} SECONDS", "MACHINE program WORD", "MACHINE usual"],
-    "liar": ["HOST on|off", "HOST numbers"],
+    "liar": ["HOST on|off", "HOST numbers|wishes"],
     "network": ["MACHINE on|off"],
     "storage": ["HOST on|off", "HOST slow SECONDS"],
     "heartbeat": ["HOST on|off"],
@@ -34,7 +34,8 @@ FORMS = {
     "guest": [
         "GUEST add HOST",
         "GUEST add HOST running",
-        "GUEST delete|disable|enable|changed|started|stopped|ignored|crash|resets|healed|fail_start|fail_migrate",
+        "GUEST delete|started|stopped|ignored|crash|resets|healed|fail_start|fail_migrate",
+        "GUEST disable|enable|changed",
         "GUEST migrate|relocate|start|move HOST",
         "GUEST crash panic|io|watchdog|silent|full",
         "GUEST fail_start|fail_migrate COUNT",

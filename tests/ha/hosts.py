@@ -4,7 +4,7 @@ management board, guests that come, go and crash.
 
 from dataclasses import dataclass, fields, replace
 
-from saltvirt.ha import agent_disk, agent_known, agent_view, view
+from saltvirt.ha import agent_disk, agent_known, agent_view, view, wished
 from saltvirt.ha.facts import (
     ALIVE,
     CRASHED,
@@ -20,6 +20,7 @@ from saltvirt.ha.facts import (
     GuestThere,
     Pledge,
 )
+from saltvirt.ha.registry import Wished
 from tests.ha.machines import Machine
 
 # how long things take, in seconds
@@ -30,7 +31,7 @@ LOOK_S = 1
 SETTLES_S = 10
 
 
-NUMBERS = "numbers"
+NUMBERS, WISHES = "numbers", "wishes"
 
 
 def as_nobody_could_lead(beat):
@@ -197,12 +198,15 @@ class Host(Machine):
 
     def as_told(self, beat):
         """A liar says of all others that nobody hears them, and what would make a proof of them; or
-        numbers by which nobody could lead."""
+        numbers by which nobody could lead; or that what persons wanted at first was agreed on last.
+        """
         beat = replace(beat, terms=self.policy.terms(self.program))
         if not self.liar:
             return beat
         if self.liar == NUMBERS:
             return as_nobody_could_lead(beat)
+        if self.liar == WISHES:
+            return replace(beat, wished=Wished(2**40, 1, "0", wished.digest("0")))
         others = [name for name in self.world.hosts if name != self.name]
         boots = {name: one.boot for name, one in self.state.kept.registry.hosts.items()}
         terms = self.policy.terms(self.program)

@@ -77,10 +77,8 @@ def draw(seed, trap=0.5):
     if len(masters) > 1 and not only_masters and few.random() < trap / 4:
         steps.append(_only_a_few(few, list(hosts), list(guests), masters))
     _differing(random.Random(f"{seed}, and terms"), steps, list(hosts), masters, only_masters, trap)
-    if not only_masters and (left := random.Random(f"{seed}, and left alone")).random() < 0.2:
-        steps.append(_left_alone(left, list(hosts)))
-    if not only_masters and (taken := random.Random(f"{seed}, and taken")).random() < 0.2:
-        steps.append(_taken_back(taken, list(hosts)))
+    if not only_masters:
+        steps += _persons(seed, list(hosts), masters, trap)
     back = random.Random(f"{seed}, and back")
     if back.random() < 0.3:
         name, ranks = back.choice(list(guests)), back.sample(list(hosts), min(count, 3))
@@ -88,6 +86,17 @@ def draw(seed, trap=0.5):
         data["rules"] = [{"guests": [name], "only": "preferred",
                           "hosts": {host: rank for rank, host in enumerate(ranks, 1)}}]  # fmt: skip
     return data
+
+
+def _persons(seed, hosts, masters, trap):
+    """What persons do with a guest that is left to them; and a host that lies of their wishes."""
+    if (left := random.Random(f"{seed}, and left alone")).random() < 0.2:
+        yield _left_alone(left, hosts)
+    if (taken := random.Random(f"{seed}, and taken")).random() < 0.2:
+        yield _taken_back(taken, hosts)
+    lies = random.Random(f"{seed}, and lies")
+    if len(masters) > 1 and len(hosts) > 2 and lies.random() < trap / 4:
+        yield _lies_of_wishes(lies, hosts, masters)
 
 
 def _differing(rng, steps, hosts, masters, only_masters, trap):
@@ -123,6 +132,22 @@ def _left_alone(rng, hosts):
     gone = rng.choice(([], [f"network {host} off"], [f"agent {host} kill"], [f"power {host} off"]))
     return [*before, "guest g1 ignored", "delay 10", *after, f"guest g1 start {host}", "delay 5",
             "guest g1 started", *gone, "delay 60"]  # fmt: skip
+
+
+def _lies_of_wishes(rng, hosts, masters):
+    """A host tells wishes of long ago as those that were agreed on last; a person wants another
+    thing, and one who may lead begins anew."""
+    return [
+        *_whole(hosts, masters),
+        "guest g1 stopped",
+        "delay 30",
+        f"liar {rng.choice(hosts)} wishes",
+        "delay 10",
+        f"master {rng.choice(masters)} forget",
+        "delay 30",
+        "guest g1 started",
+        "delay 30",
+    ]
 
 
 def _taken_back(rng, hosts):

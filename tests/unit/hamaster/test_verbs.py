@@ -171,7 +171,7 @@ def test_its_key_is_bound_to_the_host_on_which_it_was_started(cloud, monkeypatch
 
 @pytest.mark.usefixtures("engine")
 def test_the_key_of_one_that_is_ignored_follows_whoever_moves_it(cloud, monkeypatch):
-    """``ha_ignore``, ``virt.migrate``, ``ha_disable``: it was bound to the host that it had left."""
+    """``ha_ignore``, ``virt.migrate``, ``ha_disable``: it was bound to the host that it left."""
     monkeypatch.setattr(waiting, "WAIT_S", 1)
     keys = KeyStore(cloud.opts)
     accepted = Path(cloud.opts["pki_dir"], "minions", "web1")
