@@ -332,6 +332,13 @@ def test_nothing_old_stands_in_while_a_look_hangs(monkeypatch):
         assert ("saltvirt_n" in read) == bool(up)
 
 
+def test_what_is_read_for_one_text_is_in_it():
+    looks = {"room": Look(lambda: [family.one("n", "A number.", {}, 1)], 0, "room")}
+    found = source.once({"host": "hv1"}, lambda: iter(()), looks, None)
+    assert 'saltvirt_look_up{host="hv1",part="room"} 1.0\n' in found
+    assert "saltvirt_n 1.0\n" in found
+
+
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
     path = tmp_path / "salt-virt.prom"
     path.write_text("old", encoding="utf-8")

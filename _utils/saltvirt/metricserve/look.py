@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -64,8 +65,9 @@ _INTERVALS = 3
 
 
 class Look(Generic[_T]):
-    """Reads every ``every_s`` seconds, in a thread of its own. What cannot be read is said once in
-    the log, and nothing old stands in for it, also while a look hangs."""
+    """Reads every ``every_s`` seconds, in a thread of its own; 0: when it is told to, and what was
+    read then counts for good. What cannot be read is said once in the log, and nothing old stands
+    in for it, also while a look hangs."""
 
     def __init__(self, read: Callable[[], _T], every_s: float, what: str) -> None:
         self.read, self.every_s, self.what = read, every_s, what
@@ -97,7 +99,8 @@ class Look(Generic[_T]):
         why: Exception | None = None
         try:
             self._found = self.read(), time.time()
-            self._expires_s = time.monotonic() + _INTERVALS * self.every_s
+            lasts_s = _INTERVALS * self.every_s if self.every_s else math.inf
+            self._expires_s = time.monotonic() + lasts_s
         except errors.StaleLibrary:
             raise
         except Exception as exc:
