@@ -84,6 +84,11 @@ def test_nftables_has_a_table_and_a_way_through_those_of_others(run):
     made = nftables.listing(run)
     nftables.apply(run, RULES)
     assert nftables.listing(run) == made
+    later = "table inet later { chain input { type filter hook input priority 9; policy drop; }; }"
+    run(("nft", "-f", "-"), later, must=True)
+    assert nftables.listing(run) != made, "the new chain has none of our rules"
+    run(("nft", "delete", "table", "inet", "later"), must=True)
+    assert nftables.listing(run) == made
     nftables.apply(run, OTHER)
     assert "10.0.0.7" not in run(("nft", "list", "ruleset"))
     nftables.remove(run)
@@ -328,7 +333,8 @@ def test_firewalld_has_our_rules_in_each_zone_now_and_after_a_start():
     for (zone, _kept), rules in run.rules.items():
         assert rules == [run.THEIRS, *(wanted if zone != "libvirt" else [])]
     assert sorted(firewalld.listing(run).splitlines()) == sorted(
-        f"{zone} {rule}" for zone in firewalld.zones(run) for rule in wanted * 2
+        [*firewalld.zones(run)]
+        + [f"{zone} {rule}" for zone in firewalld.zones(run) for rule in wanted * 2]
     )
     run.in_use = "public"
     firewalld.apply(run, RULES)

@@ -37,12 +37,13 @@ def wanted(rules: Rules) -> list[str]:
 
 
 def listing(run: Run) -> str:
-    """Our rules that there are now, by zone, as they are and as they will be after a start."""
-    found = []
-    for zone in zones(run):
+    """Our rules that there are now, by zone, as they are and as they will be after a start; and
+    the zones: one that came into use since must get our rules, too."""
+    found, used = [], zones(run)
+    for zone in used:
         for kept in ((), ("--permanent",)):
             found += [f"{zone} {rule}" for rule in sorted(_ours(run, zone, kept))]
-    return "\n".join(found)
+    return "\n".join([*found, *used]) if found else ""
 
 
 def apply(run: Run, rules: Rules) -> None:

@@ -43,10 +43,12 @@ def wanted(rules: Rules) -> list[str]:
 
 
 def listing(run: Run) -> str:
-    """What there is now, of our table and of our rules in chains of others."""
+    """What there is now, of our table, of our rules in chains of others, and of these chains: one
+    that was added since must get our rules, too."""
     own = run(("nft", "-s", "list", "table", "inet", TABLE))
     others = [where[:3] for where in handles(run(("nft", "-j", "-a", "list", "ruleset")))]
-    return own + json.dumps(others) if own else ""
+    chains = foreign(run(("nft", "-j", "list", "chains")))
+    return own + json.dumps([others, chains]) if own else ""
 
 
 def script(run: Run, rules: Rules) -> str:
