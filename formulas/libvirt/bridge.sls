@@ -7,7 +7,7 @@ libvirt_bridge:
   virt.bridge:
     - name: {{ network.bridge | string | yaml_dquote }}
     - interface: {{ network.interface | yaml }}
-{%- set ovs = network.bridges.values() | selectattr("type", "defined") | selectattr("type", "equalto", "ovs") | list %}
+{%- set ovs = network.bridges.values() | select | selectattr("type", "defined") | selectattr("type", "equalto", "ovs") | list %}
 {%- if ovs %}
 
 libvirt_ovs_packages:
@@ -21,7 +21,8 @@ libvirt_ovs_service:
     - require:
       - pkg: libvirt_ovs_packages
 {%- endif %}
-{%- for name, parameters in network.bridges | dictsort %}
+{%- for name, given in network.bridges | dictsort %}
+{%- set parameters = given or {} %}
 {%- set is_ovs = parameters.get("type") == "ovs" %}
 
 {{ ("libvirt_bridge_" ~ name) | yaml_dquote }}:

@@ -2,7 +2,10 @@
 {%- from "libvirt/map.jinja" import libvirt with context %}
 {%- set firewall = libvirt.firewall %}
 {%- if firewall.manage %}
-{%-   set mine = firewall.mine %}
+{%-   set mine = firewall.mine and dict({"tgt_type": "glob", "function": "network.ip_addrs"}, **firewall.mine) %}
+{%-   if mine and not mine.target %}
+{{-     raise("pillar libvirt:firewall:mine: target is missing, which must match hypervisors only") }}
+{%-   endif %}
 {%-   set hosts = firewall.hosts %}
 {%-   if hosts is none and mine %}
 {%-     set hosts = salt["mine.get"](mine.target, mine.function, mine.tgt_type).values() | flatten | unique | list %}

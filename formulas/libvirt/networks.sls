@@ -9,7 +9,7 @@ include:
 {{ ("libvirt_network_" ~ name) | yaml_dquote }}:
   virt.network_running:
     - name: {{ name | string | yaml_dquote }}
-{%-     for key, value in parameters.items() %}
+{%-     for key, value in (parameters or {}).items() %}
     - {{ key | string | yaml_dquote }}: {{ value | yaml }}
 {%-     endfor %}
     - require:

@@ -233,6 +233,13 @@ def test_networks_of_libvirt_are_what_pillar_lists(render):
     assert made["ipv4_config"] == {"cidr": "10.9.0.0/24"}
 
 
+def test_a_network_and_a_bridge_need_no_parameters(render):
+    made = render("debian-12", "libvirt.networks", {"networks": {"inner": None}})[-1]
+    assert made["virt.network_running"] == "inner"
+    [_first, more] = render("debian-12", "libvirt.bridge", {"network": {"bridges": {"br1": None}}})
+    assert (more["virt.bridge"], more["interface"]) == ("br1", None)
+
+
 def test_hosts_of_the_firewall_are_pillars_or_the_masters(render):
     def hosts(pillar):
         return render("debian-12", "libvirt.firewall", {"firewall": pillar})[0]["hosts"]
@@ -243,7 +250,7 @@ def test_hosts_of_the_firewall_are_pillars_or_the_masters(render):
 
 
 def test_a_mine_that_names_nobody_shuts_nobody_out(render, monkeypatch):
-    mine = {"target": "hv*", "tgt_type": "glob", "function": "network.ip_addrs"}
+    mine = {"target": "hv*"}
     told = {"hv1": ["10.0.0.11"], "hv2": ["10.0.0.12"]}
     get = LazyLoader.__getitem__
     monkeypatch.setattr(
@@ -262,6 +269,11 @@ def test_a_mine_that_names_nobody_shuts_nobody_out(render, monkeypatch):
     ("pillar", "reason"),
     [
         ("x", 'pillar libvirt: a mapping, not "x"'),
+        ({"netwrok": {"manage": False}}, "pillar libvirt: unknown netwrok; known: daemon, "),
+        ({"metrics": {"port": "9177"}}, 'libvirt:metrics:port: a number, not "9177"'),
+        ({"metrics": {"every_s": True}}, "libvirt:metrics:every_s: a number, not true"),
+        ({"firewall": {"mine": "hv*"}}, 'libvirt:firewall:mine: a mapping, not "hv*"'),
+        ({"firewall": {"mine": {"tgt_type": "glob"}}}, "firewall:mine: target is missing"),
         ({"network": {"manage": "false"}}, 'libvirt:network:manage: true or false, not "false"'),
         ({"network": {"manage": "no"}}, 'libvirt:network:manage: true or false, not "no"'),
         ({"firewall": {"manage": 0}}, "libvirt:firewall:manage: true or false, not 0"),
