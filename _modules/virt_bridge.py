@@ -13,9 +13,11 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 with saltvirt.later():
-    from saltvirt import errors
+    from saltvirt import errors, plain
+    from saltvirt.haagent import install, kept
     from saltvirt.hostnet.bridge import bridges
     from saltvirt.hostnet.bridge import plan as plans
+    from saltvirt.spec import values
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__
@@ -29,7 +31,7 @@ def __virtual__():
     return __virtualname__
 
 
-def bridge_create(bridge="br0", interface=None, timeout_s=60, vlan=None, type="linux"):
+def bridge_create(bridge="br0", interface=None, timeout_s=60, vlan=None, type="linux", force=False):
     """
     Make a bridge over an interface and move the host's address to it.
 
@@ -45,10 +47,13 @@ def bridge_create(bridge="br0", interface=None, timeout_s=60, vlan=None, type="l
         addresses stay where they are. Default: over the interface itself
     :param type: ``linux``, or ``ovs``: a bridge of Open vSwitch. Its ``interface`` is one without
         an address, by default none
+    :param force: move the address also while high availability has guests on this host: if the
+        bridge does not work, the host is reset and they are started elsewhere
 
     :return: a sentence
 
-    :raises OperationFailed: it was put back; or a bridge of ours is over a VLAN of the interface
+    :raises OperationFailed: it was put back; or a bridge of ours is over a VLAN of the interface;
+        or high availability has guests here
 
     Knows netplan, NetworkManager, systemd-networkd, wicked, network-scripts and ifupdown;
     raises Unsupported for what is managed otherwise.
@@ -62,21 +67,24 @@ def bridge_create(bridge="br0", interface=None, timeout_s=60, vlan=None, type="l
     """
     if _is_ovs(type, vlan):
         return bridges.over_ovs(bridge, interface, _probe(), timeout_s)
+    if vlan is None and not bridges.there(bridge):
+        _refuse_watched(force)
     return bridges.over(bridge, interface, _yaml(), _probe(), timeout_s, vlan)
 
 
-def bridge_remove(bridge="br0", timeout_s=60):
+def bridge_remove(bridge="br0", timeout_s=60, force=False):
     """
     Takes away a bridge that ``virt.bridge_create`` made: the interface is configured as it was
     before. When the master cannot be reached then, the bridge is put back.
 
     :param bridge: its name
     :param timeout_s: seconds that the host may take to reach its master again
+    :param force: move the address also while high availability has guests on this host
 
     :return: a sentence
 
-    :raises OperationFailed: a guest is connected to it, its files were changed since, or a bridge
-        of ours is over a VLAN of its interface
+    :raises OperationFailed: a guest is connected to it, its files were changed since, a bridge
+        of ours is over a VLAN of its interface, or high availability has guests here
 
     CLI Example:
 
@@ -84,8 +92,11 @@ def bridge_remove(bridge="br0", timeout_s=60):
 
         salt hv1 virt.bridge_remove br0
     """
-    if not bridges.ours(bridge):
+    made = bridges.ours(bridge)
+    if not made:
         return f"{bridge} was not made by virt.bridge_create, and is left as it is"
+    if bridges.moves_address(made):
+        _refuse_watched(force)
     return bridges.back(bridge, _probe(), timeout_s)
 
 
@@ -171,6 +182,21 @@ def bridge_plan(bridge="br0", interface=None, vlan=None, type="linux"):
     return {**status, "interface": interface, "files": files, "commands": commands}
 
 
+def _refuse_watched(force):
+    """A host that is cut off for longer than it feeds its watchdog is reset, and a change of its
+    address that fails cuts it off for longer."""
+    if values.boolean(force, "force"):
+        return
+    host = install.works_as()
+    guests = kept.assigned(host) if host else []
+    if guests:
+        raise errors.OperationFailed(
+            f"high availability has guests here ({plain.line(', '.join(guests), 100)}): if the "
+            "network fails, this host is reset before it is put back. Move them first (salt-run "
+            f"virt.evacuate {host}), or force=True"
+        )
+
+
 def _is_ovs(type, vlan):
     if type not in ("linux", "ovs"):
         raise errors.InvalidInput(f"type: {type!r} is no type of bridge: use linux or ovs")
@@ -195,7 +221,10 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
 
 
 def _load(text):
-    return yaml.load(text, Loader=_Loader)
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError as exc:
+        raise ValueError(str(exc)) from exc
 
 
 def _yaml():

@@ -21,7 +21,7 @@ def __virtual__():
     return __virtualname__
 
 
-def bridge(name, interface=None, timeout_s=60, vlan=None, type="linux", **kwargs):
+def bridge(name, interface=None, timeout_s=60, vlan=None, type="linux", force=False, **kwargs):
     """
     There is a bridge of that name. Where there is none it is made over the host's own
     address, with a way back: see ``virt.bridge_create``. One that is there is left as it is.
@@ -33,6 +33,7 @@ def bridge(name, interface=None, timeout_s=60, vlan=None, type="linux", **kwargs
         addresses stay where they are. Default: over the interface itself
     :param type: ``linux``, or ``ovs``: a bridge of Open vSwitch. Its ``interface`` is one without
         an address, by default none
+    :param force: make it also while high availability has guests on this host
 
     CLI Example:
 
@@ -44,7 +45,7 @@ def bridge(name, interface=None, timeout_s=60, vlan=None, type="linux", **kwargs
     return result.run("virt.bridge", locals(), __salt__, __opts__["test"], bridges.made)
 
 
-def bridge_absent(name, timeout_s=60, **kwargs):
+def bridge_absent(name, timeout_s=60, force=False, **kwargs):
     """
     The bridge that ``virt.bridge`` made is gone, and the host's address where it was. One
     that was made otherwise is left as it is.
@@ -52,6 +53,7 @@ def bridge_absent(name, timeout_s=60, **kwargs):
     :param name: of the bridge
     :param timeout_s: seconds that the host may take to reach its master again, else the bridge is
         put back
+    :param force: remove it also while high availability has guests on this host
 
     CLI Example:
 

@@ -230,6 +230,25 @@ def test_netplan_the_addresses_move_and_the_cable_stays(tmp_path):
     assert found.apply == (("netplan", "apply"),)
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("network: [", "50-x.yaml is no YAML: while parsing"),
+        ("just words", "50-x.yaml has something else than netplan reads"),
+        ("network: [a]", "50-x.yaml has something else than netplan reads"),
+        ("network: {bridges: {br1: text}}", "50-x.yaml has something else than netplan reads"),
+        ("network: {ethernets: {eth0: {match: x}}}", "has something else than netplan reads"),
+    ],
+)
+def test_netplan_files_that_netplan_does_not_read_are_named(tmp_path, text, why):
+    (tmp_path / "etc/netplan").mkdir(parents=True)
+    (tmp_path / "etc/netplan/50-x.yaml").write_text(text)
+    load, dump = adapter({})._yaml()
+    one = BridgeHost(lambda _argv: "", load, dump, tmp_path)
+    with pytest.raises(Unsupported, match=why):
+        netplan.find("br0", "eth0", one)
+
+
 def test_netplan_settings_in_two_files_move_in_both(tmp_path):
     dns = {"nameservers": {"addresses": ["9.9.9.9"]}}
     more = json.dumps({"network": {"ethernets": {"eth0": dns}}})
@@ -599,6 +618,28 @@ def test_a_bridge_of_ours_whose_file_was_changed_since_is_left(tmp_path, monkeyp
     with pytest.raises(VirtError, match=f"{file} was changed since br0 was made: remove it by"):
         module.bridge_remove("br0")
     assert file.read_text() == "by hand"
+
+
+def test_a_host_whose_watchdog_is_fed_for_guests_keeps_its_address(tmp_path, monkeypatch):
+    """A change that fails cuts it off until it is reset."""
+    module, guests, done = adapter({}), ["web1", "web2"], []
+    monkeypatch.setattr(module.bridges, "KEPT", tmp_path)
+    monkeypatch.setattr(module.bridges, "there", lambda _name: False)
+    for name in ("over", "over_ovs", "back"):
+        monkeypatch.setattr(module.bridges, name, lambda *given: done.append(given) or "done")
+    monkeypatch.setattr(module.install, "works_as", lambda: "hv1")
+    monkeypatch.setattr(module.kept, "assigned", lambda host: guests if host == "hv1" else [])
+    kept(tmp_path, bridge="br1", interface="eth1", files={})
+    for call in (module.bridge_create, lambda **more: module.bridge_remove("br1", **more)):
+        with pytest.raises(VirtError, match=r"guests here \(web1, web2\).* virt.evacuate hv1\)"):
+            call()
+        assert done == []
+        assert call(force=True) == "done"
+        done.clear()
+    for options in ({"vlan": 100}, {"type": "ovs"}):
+        assert module.bridge_create(**options) == "done"
+    guests.clear()
+    assert module.bridge_create() == "done"
 
 
 @pytest.mark.parametrize("function", ["bridge_create", "bridge_over", "bridge_plan"])

@@ -10,6 +10,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 
 import pytest
 
@@ -249,6 +250,26 @@ def test_without_a_master_behind_the_interface_its_gateway_must_answer(host):
         pytest.raises(OperationFailed, match=reason),
     ):
         bridges.over("br0", "eth0", YAML, master.getsockname(), 9)
+
+
+def test_a_gateway_answers_on_a_host_without_ping(host, tmp_path):
+    peer = f"{SPACE}-peer"
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/ip").symlink_to(shutil.which("ip"))
+    ask = "import sys; from saltvirt.hostnet.bridge import bridges"
+    ask += "; print([bridges._neighbour(one, 'eth0') for one in sys.argv[1:]])"
+    subprocess.run(["ip", "netns", "add", peer], check=True)
+    try:
+        host.ip("link", "set", "eth1", "netns", peer)
+        host.ip("link", "set", "eth0", "up")
+        for argv in (("addr", "add", "10.9.0.1/24", "dev", "eth1"), ("link", "set", "eth1", "up")):
+            subprocess.run(["ip", "-n", peer, *argv], check=True)
+        argv = ["ip", "netns", "exec", SPACE, sys.executable, "-c", ask, "10.9.0.1", "10.9.0.7"]
+        env = {"PATH": f"{tmp_path}/bin", "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True)
+    finally:
+        subprocess.run(["ip", "netns", "del", peer], check=True)
+    assert done.stdout == "[True, False]\n"
 
 
 def free_port():

@@ -1087,6 +1087,24 @@ def test_who_is_kept_is_told_to_who_would_start_it_by_another_way(tmp_path):
         kept.words("web4", path)
 
 
+def test_for_which_guests_a_host_feeds_its_watchdog(tmp_path):
+    path = str(tmp_path / "kept.json")
+    assert kept.assigned("a", path) == []
+    guests = {
+        "web1": GuestRecord("placed", host="a"),
+        "web2": GuestRecord("placed", host="b", target="a"),
+        "web3": GuestRecord("recovering", places=(GuestPlace("a", 1),)),
+        "web4": GuestRecord("placed", host="b"),
+    }
+    keep = store.Store(str(tmp_path), str(tmp_path / "run"), "1").keep
+    keep(Kept(registry=Registry(1, 1, guests=guests)))
+    assert kept.assigned("a", path) == ["web1", "web2", "web3"]
+    assert kept.assigned("c", path) == []
+    off = Registry(2, 2, armed=False, guests=guests)
+    keep(Kept(pending=off, registry=off))
+    assert kept.assigned("a", path) == []
+
+
 def test_a_guest_that_runs_is_seen_and_adopted(guests):
     becomes(guests, "test", facts.RUNNING)
     guests.adopt("test", 4)

@@ -64,8 +64,5 @@ def wants_watchdog(state: AgentState, view: AgentView, phase: str) -> bool:
     registry = state.kept.registry
     if phase in (RESTING, OVER) or not registry.armed or len(registry.members) < 2:
         return False
-    assigned = any(
-        state.host in (one.host, one.target) or any(p.host == state.host for p in one.places)
-        for one in registry.guests.values()
-    )
+    assigned = any(one.is_of(state.host) for one in registry.guests.values())
     return assigned or bool(alive(view))

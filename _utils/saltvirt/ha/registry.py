@@ -68,6 +68,10 @@ class GuestRecord(Fact):
     anew: int = seldom(0)
     agent_silent_s: int = seldom(0)
 
+    def is_of(self, host: str) -> bool:
+        """Whether a host has it, may run a copy of it, or is to get it."""
+        return host in (self.host, self.target) or any(one.host == host for one in self.places)
+
 
 @dataclass(frozen=True)
 class HostRecord(Fact):

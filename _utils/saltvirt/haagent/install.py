@@ -212,6 +212,15 @@ def _run(argv: tuple[str, ...], what: str) -> None:
         raise errors.OperationFailed(f"{what}: {found.stderr.strip() or found.stdout.strip()}")
 
 
+def works_as(where: Places | None = None) -> str | None:
+    """The host's name in high availability, None where no agent is at work. Raises InvalidInput,
+    OperationFailed."""
+    where = where or Places()
+    if not os.path.exists(where.settings) or not _says(where, "is-active"):
+        return None
+    return settings.read(where.settings).host
+
+
 def port(path: str = settings.PATH) -> int | None:
     """Where the agent of this host listens, None where it has no settings. Raises InvalidInput."""
     if not os.path.exists(path):

@@ -10,6 +10,23 @@ from saltvirt.haagent import store
 FILE = f"{places.STATE}/ha/kept.json"
 
 
+def assigned(host: str, path: str | None = None) -> list[str]:
+    """The guests for which a host feeds its watchdog: those that it has, may run, or is to get.
+    None where high availability is disarmed.
+
+    Raises BadAnswer for a damaged file, OSError.
+    """
+    data = store.read(path or FILE)
+    if data is None:
+        return []
+    found = store.KeptFile.from_answer(data, path or FILE)
+    names: set[str] = set()
+    for registry in (found.pending, found.registry):
+        if registry.armed:
+            names |= {name for name, one in registry.guests.items() if one.is_of(host)}
+    return sorted(names)
+
+
 def words(name: str, path: str | None = None) -> str:
     """Who keeps the guest, and where; nothing of one that is not kept, or is left alone for now.
 

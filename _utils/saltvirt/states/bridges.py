@@ -12,7 +12,13 @@ if TYPE_CHECKING:
 
 
 def made(
-    host: StateHost, name: str, interface: str | None, timeout_s: int, vlan: int | None, type: str
+    host: StateHost,
+    name: str,
+    interface: str | None,
+    timeout_s: int,
+    vlan: int | None,
+    type: str,
+    force: bool = False,
 ) -> Answer:
     """See ``virt.bridge``."""
     plan = host.call("bridge_plan", name, interface, vlan, type)
@@ -27,7 +33,7 @@ def made(
         over = f"VLAN {vlan} of {plan['interface']}"
     comment = f"The bridge {name} would be made"
     if not host.test:
-        comment = host.call("bridge_create", name, interface, timeout_s, vlan, type)
+        comment = host.call("bridge_create", name, interface, timeout_s, vlan, type, force)
     return answer(name, {name: f"over {over}"}, comment, host.test)
 
 
@@ -49,7 +55,7 @@ def _made_otherwise(
     return [f"{name} was made over {over}: remove it first, with virt.bridge_absent"]
 
 
-def absent(host: StateHost, name: str, timeout_s: int) -> Answer:
+def absent(host: StateHost, name: str, timeout_s: int, force: bool = False) -> Answer:
     """See ``virt.bridge_absent``."""
     try:
         plan = host.call("bridge_plan", name, None)
@@ -63,5 +69,5 @@ def absent(host: StateHost, name: str, timeout_s: int) -> Answer:
         return answer(name, comment=f"{name} was not made by virt.bridge, and is left as it is")
     comment = f"The bridge {name} would be removed"
     if not host.test:
-        comment = host.call("bridge_remove", name, timeout_s)
+        comment = host.call("bridge_remove", name, timeout_s, force)
     return answer(name, {name: "taken away"}, comment, host.test)

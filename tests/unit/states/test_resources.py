@@ -233,7 +233,7 @@ def test_a_new_bridge_is_over_what_the_plan_found(interface, vlan, over):
     host = Host(bridge_plan=plan, bridge_create="made br0")
     answer = bridges.made(host, "br0", None, 60, vlan, "linux")
     assert (answer["changes"], answer["comment"]) == ({"br0": over}, "made br0")
-    assert host.calls[1] == ("bridge_create", "br0", None, 60, vlan, "linux")
+    assert host.calls[1] == ("bridge_create", "br0", None, 60, vlan, "linux", False)
     host.test, host.calls = True, []
     answer = bridges.made(host, "br0", None, 60, vlan, "linux")
     assert (answer["result"], answer["comment"]) == (None, "The bridge br0 would be made")
@@ -247,7 +247,7 @@ def test_a_bridge_of_ours_that_is_down_is_neither_made_again_nor_passed_over():
     assert answer["comment"].endswith("bring it up, or remove it with virt.bridge_absent")
     answer = bridges.absent(host, "br0", 60)
     assert (answer["result"], answer["comment"]) == (True, "eth0 is as it was")
-    assert host.calls[-1] == ("bridge_remove", "br0", 60)
+    assert host.calls[-1] == ("bridge_remove", "br0", 60, False)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_a_bridge_of_ours_is_taken_away():
     answer = bridges.absent(host, "br0", 60)
     assert (answer["result"], answer["comment"]) == (True, "br0 is gone")
     assert answer["changes"] == {"br0": "taken away"}
-    assert host.calls[-1] == ("bridge_remove", "br0", 60)
+    assert host.calls[-1] == ("bridge_remove", "br0", 60, False)
 
 
 def test_rules_of_a_firewall_are_changed_once():

@@ -76,6 +76,8 @@ WantedBy=multi-user.target
 END = "ended"
 # the end of the name of a script that the timer runs
 BY_TIMER = "-by-timer"
+# a port of UDP at which nobody answers
+_DISCARD = 9
 # how long a script may take when it is called, and when systemd runs it
 FOLLOW_S, RESTORE_S = program.TIMEOUT_S, 300
 # netplan writes files for the two that follow it
@@ -203,7 +205,7 @@ def _make(about: About, found: BridgePlan, probe: Probe | None, timeout_s: float
     _refuse_armed()
     way = (
         _way(about["interface"], bridge, probe)
-        if _moves(about)
+        if moves_address(about)
         else Way((), None, None, probe, False)
     )
 
@@ -224,7 +226,7 @@ def _make(about: About, found: BridgePlan, probe: Probe | None, timeout_s: float
     return f"{bridge} over {port or 'nothing'}; what was there is in {KEPT / bridge}"
 
 
-def _moves(about: About) -> bool:
+def moves_address(about: About) -> bool:
     """Whether the host's own addresses move to the bridge."""
     return about["vlan"] is None and about["type"] == "linux" and about["interface"] is not None
 
@@ -305,7 +307,7 @@ def _taken_away(bridge: str, probe: Probe | None, timeout_s: float) -> str:
         raise OperationFailed(f"{bridge} is in use by {', '.join(sorted(others))}")
     if made["vlan"] is None and made["type"] == "linux":
         _refuse_vlans(made["interface"])
-    way = (_way(bridge, made["interface"] or "", probe) if _moves(made)
+    way = (_way(bridge, made["interface"] or "", probe) if moves_address(made)
            else Way((), None, None, probe, False))  # fmt: skip
     _arm(bridge, "again", timeout_s)
     _follow(bridge, "restore")
@@ -574,7 +576,18 @@ def _gateway(device: str | None) -> str | None:
 
 
 def _neighbour(gateway: str, device: str) -> bool:
-    """Whether a gateway answers to ARP on an interface. It need not answer to ping."""
-    program.run(("ping", "-c", "1", "-W", "1", "-I", device, gateway))
+    """Whether a gateway answers to ARP on an interface. It need not answer to what is sent."""
+    _send(gateway, device)
     entry = program.run(("ip", "neigh", "show", gateway, "dev", device))
     return "lladdr" in entry and "FAILED" not in entry
+
+
+def _send(address: str, device: str) -> None:
+    """Have the kernel look for an address, and wait a second for it; not by ping, which is not on
+    each host."""
+    with contextlib.suppress(OSError), socket.socket(type=socket.SOCK_DGRAM) as line:
+        line.settimeout(1)
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode())
+        line.connect((address, _DISCARD))
+        line.send(b"")
+        line.recv(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from saltvirt import plain
 from saltvirt.errors import Unsupported
 from saltvirt.hostnet.bridge import networkd
 from saltvirt.hostnet.bridge.plan import BridgePlan, already
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 # the path of a file, and what is in it
 Read = tuple[str, dict[str, Any]]
 
+_KINDS = ("ethernets", "bonds", "bridges")
 # what belongs to the cable; everything else is about addresses and moves to the bridge
 OF_THE_CABLE = {
     *("match", "set-name", "wakeonlan", "mtu", "renderer", "emit-lldp", "receive-checksum-offload"),
@@ -63,9 +65,28 @@ def tagged(vlan: Vlan, host: BridgeHost) -> BridgePlan | None:
 
 
 def _trees(host: BridgeHost) -> list[Read]:
-    """The files of netplan."""
-    paths = host.glob("etc/netplan/*.yaml")
-    return [(path, host.load(host.read(path)) or {}) for path in paths]
+    """The files of netplan. Raises Unsupported for one that netplan does not read either."""
+    found = []
+    for path in host.glob("etc/netplan/*.yaml"):
+        try:
+            tree = host.load(host.read(path)) or {}
+        except ValueError as exc:
+            raise Unsupported(f"{path} is no YAML: {plain.line(exc)}") from exc
+        if not _is_netplan(tree):
+            raise Unsupported(f"{path} has something else than netplan reads: correct it first")
+        found.append((path, tree))
+    return found
+
+
+def _is_netplan(tree: object) -> bool:
+    """Whether all that is read of a file are mappings, or nothing."""
+    trees: list[Any] = [tree]
+    for keys in (("network",), _KINDS, None, ("match",)):
+        if not all(isinstance(one, dict) for one in trees):
+            return False
+        below = [one.get(key) for one in trees for key in (one if keys is None else keys)]
+        trees = [one for one in below if one is not None]
+    return all(isinstance(one, dict) for one in trees)
 
 
 def _refuse_entry(bridge: str, host: BridgeHost) -> None:
