@@ -17,18 +17,19 @@ pytest.importorskip("salt")
 import libvirt
 
 from saltvirt import errors
-from saltvirt.backups import chains
+from saltvirt.backups import chains, wish
 from saltvirt.backups.answers import ShownBackup, ShownDisk
 from saltvirt.backupserve import look, over, restore
 from saltvirt.design import identity
 from saltvirt.design.domain import RECORD_VERSION
 from saltvirt.host.domain import aside
+from saltvirt.host.domain.aside import KeptState
 from saltvirt.host.migration import departed
 from saltvirt.host.provision import admission, disk_notes, guest_builder
 from saltvirt.host.storage import files, usage
 from saltvirt.xml.backup import Checkpoint, CheckpointDisk
 from saltvirt.xml.domain import Domain
-from saltvirt.xml.metadata import GuestRecord, OwnDisk
+from saltvirt.xml.metadata import Entry, GuestRecord, OwnDisk
 from tests.functional import killing
 from tests.functional.daemon import libvirtd  # noqa: F401
 from tests.functional.test_killed import DISK, GUEST, MIB, POOL, Host
@@ -501,6 +502,24 @@ def test_of_one_disk_the_guests_record_of_the_others_stays(host):
     assert {*host.call("purge", "web1", test=True)["delete"]} == {host.old("vda"), new}
 
 
+def test_what_the_guest_says_today_stays_and_so_does_what_is_its_own(host):
+    """A schedule of backups, such as that of an earlier day had none, goes by it."""
+    record_disks(host)
+    with host.conn() as conn:
+        shown = host.shown(conn, ("vdb",))
+        model = Domain.fromstring(conn.lookupByName("web1").XMLDesc(0))
+        model.record.entries.append(Entry(key=wish.KEY, value="hours=24.0 to=vault"))
+        conn.defineXML(model.tostring())
+    host.restore(definition=shown.definition, disks=shown.disks)
+    with host.conn() as conn:
+        record = Domain.fromstring(conn.lookupByName("web1").XMLDesc(0)).record
+    assert [(one.key, one.value) for one in record.entries] == [(wish.KEY, "hours=24.0 to=vault")]
+    new = f"{host.images}/web1_vdb.qcow2"
+    assert {own.target: own.path for own in record.disks} == {"vda": host.old("vda"), "vdb": new}
+    assert host.confirm() == [host.old("vdb")]
+    assert {*host.call("purge", "web1", test=True)["delete"]} == {host.old("vda"), new}
+
+
 @pytest.mark.parametrize("only", [None, "vdb"])
 def test_a_restored_guest_has_the_names_of_its_disks_and_keeps_its_root_disk(host, only):
     """Its files are called by their targets: an update took them for disks to be made."""
@@ -562,6 +581,72 @@ def test_a_new_disk_that_somebody_has_open_is_named_and_goes_when_it_is_asked_ag
     assert host.is_old() and [*aside.every()], "who asks again must find what is left"
     assert host.undo() == ()
     as_it_was(host)
+
+
+def test_a_guest_that_was_backed_up_meanwhile_is_undone_to_the_end(host):
+    """The checkpoint of that backup names the new disks."""
+    host.restore()
+    told = Checkpoint(
+        name=f"{chains.PREFIX}000002",
+        disks=[CheckpointDisk(name=t, checkpoint="bitmap") for t in TARGETS],
+    )
+    with host.conn() as conn:
+        dom = conn.lookupByName("web1")
+        dom.create()
+        checkpoint = dom.checkpointCreateXML(told.tostring())
+        dom.destroy()
+        left = host.undo()
+        checkpoint.delete(libvirt.VIR_DOMAIN_CHECKPOINT_DELETE_METADATA_ONLY)
+    assert left == ()
+    as_it_was(host)
+
+
+def test_what_an_undo_has_left_goes_while_the_guest_runs_as_it_was(host):
+    host.restore()
+    new = f"{host.images}/web1_vda.qcow2"
+    with opened(new, "qcow2"):
+        assert len(host.undo()) == 1
+    make(f"{host.images}/web1_vdb.qcow2", 3)  # another file by now
+    with host.conn() as conn:
+        dom = conn.lookupByName("web1")
+        dom.create()
+        assert host.undo() == ()
+        assert dom.isActive()
+        dom.destroy()
+    assert os.listdir(host.images) == ["web1_vdb.qcow2"]
+    assert host.is_old() and [*aside.every()] == []
+
+
+def test_a_restore_that_was_killed_before_its_state_was_in_place_is_not_confirmed(
+    host, monkeypatch
+):
+    """That would delete what the TPM had, and what the backup has of it is not there."""
+    place = host.folder / "tpm"
+    place.write_text("what was sealed")
+    kept = KeptState(str(place), f"{place}.before-restore", True)
+
+    def dies(*_):
+        os.rename(place, kept.kept)
+        os._exit(9)
+
+    def puts(*_):
+        os.rename(place, kept.kept)
+        place.write_text("what the backup has")
+
+    monkeypatch.setattr(over.guest_state, "places", lambda *_: (kept,))
+    monkeypatch.setattr(over.Over, "read_state", lambda _: {"tpm/tpm2/tpm2-00.permall": b""})
+    monkeypatch.setattr(over.guest_state, "put", dies)
+    assert killing.apart(host.restore)[0] == 9
+    assert not host.is_old()
+    with pytest.raises(errors.Refused, match=r"virt\.backup_undo web1 brings back what it had"):
+        host.confirm()
+    assert host.undo() == ()
+    assert place.read_text() == "what was sealed"
+    as_it_was(host)
+    monkeypatch.setattr(over.guest_state, "put", puts)
+    host.restore()
+    assert host.confirm() == [host.old(target) for target in TARGETS]
+    assert place.read_text() == "what the backup has" and not os.path.exists(kept.kept)
 
 
 def test_the_definition_of_a_guest_that_was_purged_comes_back(host):

@@ -26,6 +26,7 @@ from saltvirt.backupserve import standing
 from saltvirt.backupserve import state as guest_state
 from saltvirt.backupserve.restore import Restore, named
 from saltvirt.design import identity
+from saltvirt.design.source import own_places, places
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import aside, creation, lifecycle, lookup, metadata, purge
 from saltvirt.host.domain.aside import Aside
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from saltvirt.host.provision.admission import AdmissionConfig
     from saltvirt.host.provision.guest_builder import GuestRequest, Tools
     from saltvirt.placement.facts import PlacementRequest
+    from saltvirt.xml.metadata import GuestRecord
 
 CONFIRM, UNDO = "virt.backup_confirm", "virt.backup_undo"
 
@@ -134,6 +136,7 @@ class Over(Restore):
             self.undo.push("put back the firmware variables", guest_state.put_back, kept)
             aside.keep(replace(self.aside, state=kept))
             guest_state.put(self.dom, state, kept)
+            aside.keep(replace(self.aside, state=kept, unfinished=False))
 
     def _off(self) -> None:
         if not self.dom.isActive():
@@ -159,7 +162,10 @@ class Over(Restore):
             self.had = guest_state.where(self.conn, self.dom)
             self.undo.push("forget how it was", aside.forget, uuid)
             stay = {files.real(path) for path in old} & _disks(self.conn, built.need())
-            self.aside = Aside(uuid, name, self.shown.ident, self.before, made, stay=tuple(stay))
+            self.aside = Aside(
+                uuid, name, self.shown.ident, self.before, made, stay=tuple(stay),
+                unfinished=bool(state),
+            )  # fmt: skip
             aside.keep(self.aside)
             self.undo.push("define it as it was", self.conn.defineXML, self.before)
             self.dom = lookup.define(self.conn, built.tostring())
@@ -174,12 +180,27 @@ class Over(Restore):
             return self._with_one()
         built, saved = super().definition(), {disk.target for disk in self.model.disks}
         has = {disk.target for disk in built.disks}
+        stay = saved - has
         for disk in self.there.disks:
-            if disk.target in saved - has:
+            if disk.target in stay:
                 built.disks.append(disk.copy())
+        self._keep_record(built.record, stay)
         identity.fill(self.model, built)  # once more: of those disks, too
         identity.fill(self.there, built)
         return built
+
+    def _keep_record(self, record: GuestRecord, stay: Collection[str | None]) -> None:
+        """The entries are those of today, not of the day of the backup, and disks of the guest's
+        own that are not put aside stay its own. stay: the targets of those that it keeps."""
+        now = self.there.record
+        if not now:
+            return
+        record.entries = [one.copy() for one in now.entries]
+        away = (disk for disk in self.there.disks if disk.target not in stay)
+        gone = {place for disk in away for place in places(disk)}
+        for own in now.disks:
+            if not own_places(own) & gone:
+                record.disks.append(own.copy())
 
     def _with_one(self) -> Domain:
         built, work = self.there.copy(), self.works[0]
@@ -248,7 +269,7 @@ def undo(
             return Undone()
         with config.lock():
             away = _attached_since(conn, kept, dom)
-            if dom is not None and dom.isActive():
+            if dom is not None and dom.isActive() and _is_to_change(conn, dom, kept):
                 lifecycle.stop(dom)
             if dom is None or _is_new(conn, dom, kept):
                 dom = lookup.define(conn, kept.definition)
@@ -258,11 +279,13 @@ def undo(
             if kept.state:  # once: what is there from now on is the guest's
                 kept = replace(kept, state=())
                 aside.keep(kept)
-        left = tuple(_removed(conn, kept.made))
-        if not left:
+        left = _removed(conn, dom, kept)
+        if left:  # who asks again must not meet another file of that name
+            aside.keep(replace(kept, made=tuple(left)))
+        else:
             disk_notes.remove(conn, name)
             aside.forget(kept.uuid)
-        return Undone(left, away)
+        return Undone(tuple(left.values()), away)
 
 
 def _attached_since(
@@ -293,6 +316,11 @@ def plan(conn: libvirt.virConnect, name: str, unused: Collection[str] = ()) -> P
             f"{name} is as it was: the restore of {kept.backup} did not come to its end; {UNDO} "
             "takes away what it made"
         )
+    if dom is not None and kept.unfinished:
+        raise errors.Refused(
+            f"the restore of {kept.backup} ended before the firmware variables and the TPM state of "
+            f"{name} were in place: {UNDO} {name} brings back what it had, then restore it again"
+        )
     if dom is not None and standing.standing(name, _tree(dom)):
         raise errors.Refused(
             f"{name} still stands on the backup {kept.backup}, so what it had stays: salt-run "
@@ -302,7 +330,7 @@ def plan(conn: libvirt.virConnect, name: str, unused: Collection[str] = ()) -> P
     for tree in (kept.tree, *now):
         for source in tree.iterfind("devices/disk/source[@pool]"):
             files.require_pool(conn, source.get("pool", ""))
-    has = {key for tree in now for path in _reached(conn, tree) for key in identities.of(path)}
+    has = _keys(conn, now)
     found = {
         path: why for path, why in _own(conn, kept).items()
         if path not in kept.stay and has.isdisjoint(identities.of(path))
@@ -369,12 +397,22 @@ def _is_new(conn: libvirt.virConnect, dom: libvirt.virDomain, kept: Aside) -> bo
     return not {files.real(path) for path in kept.made}.isdisjoint(_reached(conn, _tree(dom)))
 
 
+def _is_to_change(conn: libvirt.virConnect, dom: libvirt.virDomain, kept: Aside) -> bool:
+    """Whether an undo has more to do than to delete what was made."""
+    return bool(kept.state) or _is_new(conn, dom, kept)
+
+
 def _reached(conn: libvirt.virConnect, tree: ElementTree.Element) -> set[str]:
     """Real paths of all that a definition names as storage, with what that stands on."""
     found = {files.real(path) for path in files.paths(tree) | files.volume_paths(conn, tree)}
     for path, format in files.named(conn, tree):
         found |= {*files.chain_paths(path, format)}
     return found
+
+
+def _keys(conn: libvirt.virConnect, trees: Collection[ElementTree.Element]) -> set[object]:
+    """The keys of all that definitions name as storage, with what that stands on."""
+    return {key for tree in trees for path in _reached(conn, tree) for key in identities.of(path)}
 
 
 def _changed(conn: libvirt.virConnect, kept: Aside, dom: libvirt.virDomain | None) -> list[str]:
@@ -449,6 +487,8 @@ def _against_undo(
             )
         return found
     found += _changed(conn, kept, dom)
+    if not _is_to_change(conn, dom, kept):
+        return found
     if dom.name() != kept.name:
         found.append(f"{dom.name()} was called {kept.name} then: rename it back first")
     if dom.isActive() and not stop:
@@ -456,15 +496,20 @@ def _against_undo(
     return found + _unfit(dom)
 
 
-def _removed(conn: libvirt.virConnect, paths: Collection[str]) -> list[str]:
-    """Deletes files that were made for the guest; why one is still there."""
-    left = []
-    for path in paths:
+def _removed(conn: libvirt.virConnect, dom: libvirt.virDomain, kept: Aside) -> dict[str, str]:
+    """Deletes the files that were made for the guest, which has them no more; each that is still
+    there to why. Of the guest's own definitions those count by which it runs and starts next: a
+    checkpoint, of a backup that was made meanwhile, names the files, too."""
+    left, has = {}, _keys(conn, files.trees(dom))
+    for path in kept.made:
+        if not has.isdisjoint(identities.of(path)):
+            left[path] = f"{path} stays: used by {dom.name()}"
+            continue
         try:
-            with deletion.unused(conn, path):
+            with deletion.unused(conn, path, but=kept.uuid):
                 purge.delete_file(path)
         except errors.OperationFailed as exc:
-            left.append(exc.text)
+            left[path] = exc.text
     return left
 
 

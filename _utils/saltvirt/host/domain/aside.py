@@ -31,7 +31,8 @@ class KeptState(Fact):
 class Aside(Fact):
     """uuid, name: the guest's. backup: what took its place. definition: libvirt's, as it was, with
     what is secret. made: the files that are disks now and were not then. state: what became of its
-    firmware variables and TPM state. stay: real paths of the disks that it kept."""
+    firmware variables and TPM state. stay: real paths of the disks that it kept. unfinished: the
+    state of the backup is not, or not wholly, in place yet."""
 
     uuid: str
     name: str
@@ -40,6 +41,7 @@ class Aside(Fact):
     made: tuple[str, ...]
     state: tuple[KeptState, ...] = seldom(())
     stay: tuple[str, ...] = seldom(())
+    unfinished: bool = seldom(False)
 
     @property
     def tree(self) -> ElementTree.Element:
