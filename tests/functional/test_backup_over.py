@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import subprocess
+import uuid
 from dataclasses import replace
 from pathlib import Path
 
@@ -601,6 +602,45 @@ def test_a_guest_that_was_backed_up_meanwhile_is_undone_to_the_end(host):
     as_it_was(host)
 
 
+def test_a_disk_that_only_the_running_guest_has_is_named(host):
+    """Powered off for the restore, the guest has it no more."""
+    with host.conn() as conn:
+        shown = host.shown(conn, ("vda",))
+        model = Domain.fromstring(shown.definition)
+        model.disks.remove(model.disks[1])
+        dom = conn.lookupByName("web1")
+        dom.create()
+        conn.defineXML(model.tostring())
+    made = host.restore(stop=True, disks=shown.disks, definition=model.tostring())
+    [said] = made["warnings"]
+    assert said.startswith(f"disk vdb, {host.old('vdb')}, which web1 had only until")
+    assert holds(host.old("vdb"), 1)
+
+
+def test_a_disk_that_comes_back_in_plain_is_named(host):
+    secret = "<encryption format='luks'><secret type='passphrase' uuid='{}'/></encryption>"
+    with host.conn() as conn:
+        text = host.shown(conn).definition
+    text = text.replace("<target dev='vdb'", f"{secret.format(str(uuid.uuid4()))}<target dev='vdb'")
+    [said] = host.restore(definition=text)["warnings"]
+    assert said.startswith("disk vdb was encrypted by libvirt, and the restored one is not")
+    with host.conn() as conn:
+        assert "<encryption" not in conn.lookupByName("web1").XMLDesc(0)
+
+
+def test_variables_of_another_format_than_libvirts_here_are_not_put_there(host, monkeypatch):
+    """QEMU opens the file by the format that libvirt has for it, and would not start."""
+    put = []
+    monkeypatch.setattr(over.guest_state, "_variables_path", lambda *_: "/web1_VARS.qcow2")
+    monkeypatch.setattr(over.guest_state, "has", lambda _: [over.guest_state.FIRMWARE])
+    monkeypatch.setattr(over.guest_state, "put", lambda _dom, state, _kept: put.append({*state}))
+    monkeypatch.setattr(over.Over, "read_state", lambda _: {"variables.fd": b""})
+    [said] = host.restore()["warnings"]
+    assert "the backup has them as fd, and libvirt here has them in /web1_VARS.qcow2" in said
+    assert put == []
+    assert host.confirm() == [host.old(target) for target in TARGETS]
+
+
 def test_what_an_undo_has_left_goes_while_the_guest_runs_as_it_was(host):
     host.restore()
     new = f"{host.images}/web1_vda.qcow2"
@@ -760,6 +800,20 @@ def test_the_volume_of_a_guest_that_is_off_has_its_size(host):
             conn.lookupByName("web1").undefine()
             pool.destroy()
             pool.undefine()
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_the_pool_of_a_disk_that_is_not_started_is_named(host, runs):
+    on_volume(host)
+    with host.conn() as conn:
+        dom = conn.lookupByName("web1")
+        if runs:
+            dom.create()
+        conn.storagePoolLookupByName("p").destroy()
+        with pytest.raises(errors.OperationFailed, match="storage pool p is not started: start it"):
+            look.look(conn, "web1")
+        if runs:
+            dom.destroy()
 
 
 def test_a_volume_on_a_server_of_a_guest_that_is_off_is_skipped(host, monkeypatch):

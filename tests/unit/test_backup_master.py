@@ -324,6 +324,27 @@ def test_with_missing_a_guest_that_is_there_stays_as_it_is(tmp_path):
     assert {fun for _, fun, _ in cloud.asked} == {"virt.vm_state"}
 
 
+@pytest.mark.parametrize(("given", "there", "where"), [
+    ({"disk": "vda"}, {"hv2": UUID}, "hv2"),
+    ({"disk": "vda"}, {}, "hv1"),
+    ({"disk": "vda"}, {"hv1": UUID, "hv2": UUID}, "hv1"),
+    ({"disk": "vda", "host": "hv3"}, {"hv2": UUID}, "hv3"),
+    ({"new": "web2"}, {"hv2": UUID}, "hv1"),
+])  # fmt: skip
+def test_a_disk_as_a_file_is_made_where_its_guest_is_by_now(
+    tmp_path, monkeypatch, given, there, where
+):
+    hosts = [
+        SimpleNamespace(name=host, guests=[SimpleNamespace(name="web1", uuid=uuid)])
+        for host, uuid in there.items()
+    ]
+    monkeypatch.setattr(restoring.inventory, "gather", lambda _fleet: (hosts, {}))
+    kept = ListedBackup(IDENT, guest="web1", uuid=UUID, host="hv1", disks={"vda": "whole"})
+    cloud = Cloud(tmp_path, backup_list=[kept.to_answer()])
+    one = Restore(cloud, RestoreRequest("web1", to="vault", **given), cloud.report())
+    assert one._planned().host == where
+
+
 def test_a_host_that_answers_for_another_guest_is_not_believed(tmp_path):
     made = {"name": "web9", "state": "shutdown"}
     cloud = Cloud(tmp_path, backup_restore=lambda *_: {**MADE, **made})

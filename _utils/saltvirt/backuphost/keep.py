@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from saltvirt import errors
@@ -69,9 +69,8 @@ def read_back(
     first that were not read back for the longest time.
     """
     stocks = {uuid: stock for uuid, stock in named(target, name).items() if stock.last}
-    wanted = [
-        (uuid, one) for uuid, stock in stocks.items() for one in _wanted(stock, backup, days, now)
-    ]
+    chosen = _chosen(stocks, backup)
+    wanted = [(uuid, one) for uuid, one in chosen if days is None or _is_due(one, days, now)]
     if most is not None:
         wanted = sorted(wanted, key=lambda one: _since(one[1]))[:most]
     read = (_read_back(target, uuid, one, now, tell) for uuid, one in wanted)
@@ -82,9 +81,22 @@ def read_back(
     return AllReadBack(bad, len(found) - len(bad))
 
 
-def _wanted(stock: Stock, backup: str, days: float | None, now: str) -> Iterator[Backup]:
-    chosen = list(stock) if backup == ALL else [stock.backups[idents.find(stock.backups, backup)]]
-    return (one for one in chosen if days is None or _is_due(one, days, now))
+def _chosen(stocks: Mapping[str, Stock], backup: str) -> list[tuple[str, Backup]]:
+    """(the guest's UUID, a backup) of those that are meant. Raises as ``ident.find`` does if no
+    guest has one."""
+    found: list[tuple[str, Backup]] = []
+    missing = None
+    for uuid, stock in stocks.items():
+        if backup == ALL:
+            found += [(uuid, one) for one in stock]
+            continue
+        try:
+            found.append((uuid, stock.backups[idents.find(stock.backups, backup)]))
+        except errors.NotFound as exc:  # each guest has numbers of its own
+            missing = exc
+    if missing and not found:
+        raise missing
+    return found
 
 
 def _since(backup: Backup) -> tuple[str, str]:

@@ -246,6 +246,12 @@ class Restore:
                         "new=NAME restores beside it"
                     )
 
+    def _where(self, backup: ListedBackup) -> str | None:
+        """The only host that tells of the guest of the backup."""
+        hosts, _ = inventory.gather(self.fleet)
+        found = {host.name for host in hosts for one in host.guests if one.uuid == backup.uuid}
+        return found.pop() if len(found) == 1 else None
+
     def _planned(self) -> _Planned:
         asked = self.request
         target = self._target()
@@ -255,6 +261,8 @@ class Restore:
         if not (asked.new or asked.over or asked.disk):
             self._is_nowhere(found)
         host = asked.host or found.host
+        if asked.disk and not (asked.over or asked.host):  # beside the guest, wherever that is
+            host = self._where(found) or host
         if asked.over:
             host = find.locate(self.fleet, asked.made)[0]
         if host is None:

@@ -72,7 +72,7 @@ def _skipped(disk: Disk) -> str | None:
 
 def _locked(conn: libvirt.virConnect, disk: Disk) -> str | None:
     """Why a disk of a guest that is off cannot be read."""
-    if _is_encrypted(disk):
+    if is_encrypted(disk):
         return "it is encrypted by libvirt, whose secret a running guest alone is given: start it"
     source = disk.source
     found = files.volume_path(conn, source.pool, source.volume) if source.pool else None
@@ -81,13 +81,16 @@ def _locked(conn: libvirt.virConnect, disk: Disk) -> str | None:
     return None
 
 
-def _is_encrypted(disk: Disk) -> bool:
+def is_encrypted(disk: Disk) -> bool:
+    """Whether libvirt encrypts a disk: QEMU shows it in plain."""
     node = disk.need()
     return any(node.find(path) is not None for path in ("encryption", "source/encryption"))
 
 
 def _disk(conn: libvirt.virConnect, dom: libvirt.virDomain, disk: Disk) -> LookedDisk:
     target = str(disk.target)
+    if disk.source.pool:
+        files.require_pool(conn, disk.source.pool)
     try:
         size = connection.within(_ANSWERS_S, _size, conn, dom, disk)
     except TimeoutError:
@@ -101,7 +104,7 @@ def _disk(conn: libvirt.virConnect, dom: libvirt.virDomain, disk: Disk) -> Looke
     format = disk.driver_type or "raw"
     return LookedDisk(
         target, size, disk.source.place() or "", format,
-        encrypted=_is_encrypted(disk),
+        encrypted=is_encrypted(disk),
         old=format == record.QCOW2 and bitmaps.is_old(path(conn, disk)),
     )  # fmt: skip
 

@@ -124,6 +124,7 @@ class Over(Restore):
     def put_state(self, state: dict[str, bytes]) -> None:
         """What it has of its own makes way, and is put down with how it was."""
         name, has = self.guest.name, guest_state.where(self.conn, self.dom)
+        state = self.fitting(state)
         for what in [] if self.only else guest_state.lacking(self.model, state):
             had = self.had.get(what)
             if had and had == has.get(what):
@@ -136,6 +137,7 @@ class Over(Restore):
             self.undo.push("put back the firmware variables", guest_state.put_back, kept)
             aside.keep(replace(self.aside, state=kept))
             guest_state.put(self.dom, state, kept)
+        if self.aside.unfinished:
             aside.keep(replace(self.aside, state=kept, unfinished=False))
 
     def _off(self) -> None:
@@ -143,9 +145,20 @@ class Over(Restore):
             return
         for why in _against(self.conn, self.dom, self.may_stop):
             raise errors.Refused(why)
+        self._say_what_goes()
         self.tools.say("stop", f"powering {self.guest.name} off")
         self.undo.push(f"start {self.guest.name} again", lifecycle.start, self.dom)
         lifecycle.stop(self.dom)
+
+    def _say_what_goes(self) -> None:
+        """Names disks that the running guest alone has: they end with it."""
+        has = {disk.target for disk in self.there.disks}
+        for disk in Domain.fromstring(self.dom.XMLDesc(0)).disks:
+            if disk.target not in has and not disk.removable_medium:
+                self.tools.warn(
+                    f"disk {disk.target}, {disk.source.place()}, which {self.guest.name} had only "
+                    "until it was powered off, stays, and is attached to it no more"
+                )
 
     def _switch(self, state: dict[str, bytes]) -> None:
         name, uuid = self.guest.name, self.dom.UUIDString()
@@ -309,23 +322,8 @@ def plan(conn: libvirt.virConnect, name: str, unused: Collection[str] = ()) -> P
     """What goes when it is confirmed: the disks that the backup took out of the guest, if they are
     its own and nobody uses them. Changes nothing."""
     kept, dom = _kept(conn, name)
-    for why in _changed(conn, kept, dom):
+    for why in _against_confirm(conn, kept, dom, name):
         raise errors.Refused(why)
-    if dom is not None and not _is_new(conn, dom, kept):
-        raise errors.Refused(
-            f"{name} is as it was: the restore of {kept.backup} did not come to its end; {UNDO} "
-            "takes away what it made"
-        )
-    if dom is not None and kept.unfinished:
-        raise errors.Refused(
-            f"the restore of {kept.backup} ended before the firmware variables and the TPM state of "
-            f"{name} were in place: {UNDO} {name} brings back what it had, then restore it again"
-        )
-    if dom is not None and standing.standing(name, _tree(dom)):
-        raise errors.Refused(
-            f"{name} still stands on the backup {kept.backup}, so what it had stays: salt-run "
-            f"virt.backup_instant {name} brings its blocks in, {UNDO} {name} brings it back"
-        )
     now = files.trees(dom) if dom is not None else []
     for tree in (kept.tree, *now):
         for source in tree.iterfind("devices/disk/source[@pool]"):
@@ -464,6 +462,30 @@ def _unfit(dom: libvirt.virDomain) -> list[str]:
             "beside it (new=NAME)"
         )
     return found
+
+
+def _against_confirm(
+    conn: libvirt.virConnect, kept: Aside, dom: libvirt.virDomain | None, name: str
+) -> list[str]:
+    found = _changed(conn, kept, dom)
+    if found or dom is None:
+        return found
+    if not _is_new(conn, dom, kept):
+        return [
+            f"{name} is as it was: the restore of {kept.backup} did not come to its end; {UNDO} "
+            "takes away what it made"
+        ]
+    if kept.unfinished:
+        return [
+            f"the restore of {kept.backup} ended before the firmware variables and the TPM state "
+            f"of {name} were in place: {UNDO} {name} brings back what it had, then restore it again"
+        ]
+    if standing.standing(name, _tree(dom)):
+        return [
+            f"{name} still stands on the backup {kept.backup}, so what it had stays: salt-run "
+            f"virt.backup_instant {name} brings its blocks in, {UNDO} {name} brings it back"
+        ]
+    return []
 
 
 def _against_undo(

@@ -12,6 +12,7 @@ from saltvirt import errors, units
 from saltvirt.backuphost import daemon
 from saltvirt.backups import archive, record, wish
 from saltvirt.backups.answers import ShownBackup, ShownDisk
+from saltvirt.backupserve import look
 from saltvirt.backupserve import state as guest_state
 from saltvirt.design import identity
 from saltvirt.design.domain import RECORD_VERSION
@@ -133,6 +134,11 @@ class Restore(GuestBuilder):
                     f"disk {target} was shared with other guests: the restored one is a qcow2 of "
                     f"{self.guest.name} alone"
                 )
+            if target in shown and look.is_encrypted(disk):
+                self.tools.warn(
+                    f"disk {target} was encrypted by libvirt, and the restored one is not: encrypt "
+                    "it again, or put it on storage that is"
+                )
             if self.shown.damaged and target not in shown and not disk.removable_medium:
                 self.tools.warn(f"disk {target} is not restored: the backup does not show it")
         self.say_devices()
@@ -181,7 +187,7 @@ class Restore(GuestBuilder):
     def put_state(self, state: dict[str, bytes]) -> None:
         """The firmware variables and the TPM state of the backup become the guest's. What is there
         of an earlier guest stays, under another name."""
-        left = guest_state.where(self.conn, self.dom)
+        left, state = guest_state.where(self.conn, self.dom), self.fitting(state)
         for what in guest_state.lacking(self.model, state):
             self.tools.warn(self.begins(what, left.get(what)))
         self.kept = guest_state.places(self.dom, state)
@@ -189,6 +195,14 @@ class Restore(GuestBuilder):
         for one in self.kept:
             if one.was_there:
                 self.tools.warn(f"{one.path}, which was there already, is {one.kept} now")
+
+    def fitting(self, state: dict[str, bytes]) -> dict[str, bytes]:
+        """What of the backup's state has a place here."""
+        why = guest_state.misfit(self.dom, state)
+        if why is None:
+            return state
+        self.unread_state = why
+        return {one: data for one, data in state.items() if not one.startswith(archive.VARIABLES)}
 
     def begins(self, what: str, left: str | None) -> str:
         """With which firmware variables or TPM state the guest begins, if none of the backup is put

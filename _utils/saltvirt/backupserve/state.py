@@ -125,10 +125,12 @@ def _tpm(conn: libvirt.virConnect, root: ElementTree.Element) -> dict[str, bytes
     if backend.find("source") is not None:
         raise _Unread("its state is in a place of its own")
     _require_local(conn)
-    found = {}
+    found = dict[str, bytes]()
     try:
         with _opened(os.path.join(files.TPM_STATE, root.findtext("uuid") or "")) as top:
             for parent, _, names, fd in os.fwalk(dir_fd=top):
+                if len(names) + len(found) > archive.MOST_FILES + 1:  # the lock is none
+                    raise _Unread("it has more files than any guest's")
                 for name in sorted({*names} - {_LOCK}):
                     path = os.path.normpath(os.path.join(archive.TPM, parent, name))
                     found[path] = _steady(name, fd)
@@ -203,6 +205,17 @@ def places(dom: libvirt.virDomain, state: Iterable[str]) -> tuple[KeptState, ...
     if any(name.startswith(archive.TPM) for name in state):
         found.append(_kept(os.path.join(files.TPM_STATE, dom.UUIDString())))
     return tuple(found)
+
+
+def misfit(dom: libvirt.virDomain, state: Iterable[str]) -> str | None:
+    """Why the variables in an archive have no place here, or None: QEMU opens the file by the
+    format that this libvirt has them in. Raises as ``places`` does."""
+    for name in state:
+        if name.startswith(archive.VARIABLES):
+            path, told = _variables_path(dom, name), name.removeprefix(archive.VARIABLES)
+            if path.endswith(".qcow2") != (told == "qcow2"):
+                return f"the backup has them as {told}, and libvirt here has them in {path}"
+    return None
 
 
 def _variables_path(dom: libvirt.virDomain, name: str) -> str:

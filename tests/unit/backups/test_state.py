@@ -1,0 +1,33 @@
+"""The state of a guest's TPM, as a backup reads it."""
+
+import os
+from xml.etree import ElementTree
+
+import pytest
+
+pytest.importorskip("libvirt")
+
+from saltvirt.backups import archive
+from saltvirt.backupserve import state
+
+ROOT = ElementTree.fromstring(
+    "<domain><uuid>u</uuid><devices><tpm><backend type='emulator'/></tpm></devices></domain>"
+)
+
+
+def test_of_more_files_than_a_tpm_has_none_is_read(tmp_path, monkeypatch):
+    """Who got hold of swtpm fills no memory of the process that serves the backup."""
+    monkeypatch.setattr(state.files, "TPM_STATE", str(tmp_path))
+    monkeypatch.setattr(state.connection, "is_local", lambda _conn: True)
+    monkeypatch.setattr(state, "_entered", lambda name, fd: os.open(name, os.O_RDONLY, dir_fd=fd))
+    (tmp_path / "u").mkdir()
+    for number in range(archive.MOST_FILES):
+        (tmp_path / "u" / str(number)).write_bytes(b"x")
+    (tmp_path / "u" / ".lock").touch()
+    assert len(state._tpm(None, ROOT)) == archive.MOST_FILES
+    (tmp_path / "u" / "more").write_bytes(b"x")
+    reads = []
+    monkeypatch.setattr(state, "_steady", lambda name, _fd: reads.append(name))
+    with pytest.raises(state._Unread, match="it has more files than any guest's"):
+        state._tpm(None, ROOT)
+    assert reads == []
