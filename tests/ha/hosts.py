@@ -526,7 +526,7 @@ class Host(Machine):
 
     def is_heard(self):
         """A majority of the others has heard it for long, by the network as it is, and it hears
-        them: what nobody can tell it, it cannot know."""
+        them: what nobody can tell it, it cannot know. One whose /run is full tells nothing new."""
         world = self.world
         if self.hung or self.state is None or world.time - world.commanded < 2 * SETTLES_S:
             return False
@@ -534,7 +534,7 @@ class Host(Machine):
             return False
         hears = [other.name for other in world.hosts.values()
                  if other is not self and other.state is not None and not other.hung
-                 and other.is_there_for_long()
+                 and other.is_there_for_long() and not other.run_full
                  and world.connected(self, other) and world.connected(other, self)]  # fmt: skip
         return 2 * len(hears) >= len(world.hosts)
 
