@@ -58,12 +58,6 @@ _LONGEST_WHY = 300
 _LAST = 50
 
 
-def boot_time() -> float:
-    """The engine's clock. It goes on while the machine sleeps: a lead that was granted before is
-    not taken for granted after."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 class Talker(Protocol):
     """What carries words to the hosts."""
 
@@ -112,7 +106,7 @@ class World:
     fences: Fences
     rooms: Room
     bus: Callable[[str, dict[str, Any]], None]
-    clock: Callable[[], float] = boot_time
+    clock: Callable[[], float] = seen.boot_time
     wall: Callable[[], float] = time.time
     program: str = ""
 
@@ -563,6 +557,7 @@ class Engine:
             problem=self.problem or self.doubt,
             warnings=(self.misplaced,) if self.misplaced else (),
             settings=self.config.digest,
+            clock_s=seen.boot_time(),
         )
 
     def _leader(self, fresh: dict[str, ArrivedBeat]) -> str:

@@ -15,6 +15,7 @@ from saltvirt.wire import Fact, seldom, untold
 
 # the engine writes it more often than that, or it hangs
 STALE_S = 15
+_BEGUN = "the engine virt_ha has begun right now"
 DISARMED = "high availability is disarmed: salt-run virt.ha_arm"
 
 
@@ -63,11 +64,11 @@ class OutlookSeen(Fact):
 
 @dataclass(frozen=True)
 class EngineSeen(Fact):
-    """at_s: when it was written, by the clock on the wall. leading: this master has the lead;
-    leader: who has it by what hosts say. settled: a majority keeps all that was decided. heard:
-    members that were heard lately; needed: so many are a majority. problem: what is in its way.
-    warnings: what is to be mended, and is not. settings: the digest of those that it goes by.
-    outlook: read from its own file.
+    """at_s: when it was written, by the clock on the wall; clock_s: by the engine's own, 0 by an
+    engine of a version before. leading: this master has the lead; leader: who has it by what hosts
+    say. settled: a majority keeps all that was decided. heard: members that were heard lately;
+    needed: so many are a majority. problem: what is in its way. warnings: what is to be mended, and
+    is not. settings: the digest of those that it goes by. outlook: read from its own file.
     """
 
     at_s: float
@@ -82,6 +83,7 @@ class EngineSeen(Fact):
     problem: str = ""
     warnings: tuple[str, ...] = seldom(())
     settings: str = ""
+    clock_s: float = seldom(0)
     outlook: OutlookSeen = untold(OutlookSeen())
 
 
@@ -100,6 +102,12 @@ class Engine:
             return False
         heard_s = self.seen.hosts[host].heard_s
         return heard_s is not None and heard_s < within_s
+
+
+def boot_time() -> float:
+    """The engine's clock, which nobody sets. It goes on while the machine sleeps: a lead that was
+    granted before is not taken for granted after."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def path(opts: held.Opts) -> Path:
@@ -135,10 +143,13 @@ def look(opts: held.Opts) -> Engine:
     except errors.OperationFailed as exc:
         return Engine(exc.text, EngineSeen(0, ""), registry)
     if seen is None:
-        return Engine("the engine virt_ha has begun right now", EngineSeen(0, ""), registry)
+        return Engine(_BEGUN, EngineSeen(0, ""), registry)
     seen = replace(seen, outlook=later or OutlookSeen())
-    age_s = time.time() - seen.at_s
+    # a clock on the wall may be set
+    age_s = boot_time() - seen.clock_s if seen.clock_s else time.time() - seen.at_s
     why = seen.problem
+    if age_s < 0:  # it is of before this machine's boot
+        return Engine(_BEGUN, EngineSeen(0, ""), registry)
     if age_s > STALE_S:
         why = f"the engine virt_ha has written nothing for {age_s:.0f} s: it hangs"
     return Engine(why, seen, registry)

@@ -13,9 +13,10 @@ from saltvirt import errors, program
 from saltvirt.fleet.answer import Answer
 from saltvirt.fleet.client import Fleet
 from saltvirt.hamaster import config, credentials, files, seen
-from saltvirt.hamaster.engine import Engine, World, boot_time
+from saltvirt.hamaster.engine import Engine, World
 from saltvirt.hamaster.fencer import Fencer
 from saltvirt.hamaster.rooms import Ask, Rooms, again, last, read, write
+from saltvirt.hamaster.seen import boot_time
 from saltvirt.hamaster.talker import AgentsTalker
 from saltvirt.operations import held, inventory
 from saltvirt.placement import facts, policy

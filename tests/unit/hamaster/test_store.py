@@ -190,5 +190,11 @@ def test_an_engine_that_hangs_is_said(tmp_path):
         now = json.loads(seen.path(opts).read_text())
         seen.path(opts).write_text(json.dumps({**now, "at_s": time.time()}))
         assert seen.look(opts).why == ""
+        # since then the clock on the wall was set back; and one of before this boot
+        for clock_s, why in ((seen.boot_time(), ""), (seen.boot_time() - 60, "it hangs"),
+                             (seen.boot_time() + 60, "begun right now")):  # fmt: skip
+            told = {**now, "at_s": time.time() + 86400, "clock_s": clock_s}
+            seen.path(opts).write_text(json.dumps(told))
+            assert why in seen.look(opts).why and bool(why) == bool(seen.look(opts).why)
         seen.path(opts).write_text("{")
         assert "engine.json cannot be read" in seen.look(opts).why
