@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,8 @@ from saltvirt.hamaster import files
 from saltvirt.operations import held, keepers
 from saltvirt.placement.facts import Guest
 from saltvirt.wire import Fact, seldom
+
+log = logging.getLogger(__name__)
 
 _MOST_OFFERS = 100
 
@@ -214,10 +217,16 @@ class WishStore:
             if self.path.parent != files.folder(self._opts):
                 raise errors.OperationFailed("the files of high availability were moved: try again")
             fresh = not self.path.exists()
-            wishes = replace(make(self.read()), remade=False)
+            old = self.read()
+            wishes = replace(make(old), remade=False)
             wishes = replace(wishes, fresh=wishes.fresh or fresh)
-            files.write(self.path, wishes)
-            self.guard(wishes)
+            try:  # what fails here has changed nothing
+                self.guard(wishes, old)
+                files.write(self.path, wishes)
+            except BaseException:
+                self._guard_again(old)
+                raise
+            self._guard_again(wishes)
             return self.read()
 
     def offer(self, what: str, make: Callable[[Wishes], Wishes]) -> Wishes:
@@ -248,7 +257,16 @@ class WishStore:
             files.write(self.path, new)
             return given_up
 
-    def guard(self, wishes: Wishes) -> None:
-        """Other verbs leave those guests alone, but for those that are ignored."""
-        kept = [name for name, one in wishes.guests.items() if one.wanted != IGNORED]
+    def _guard_again(self, wishes: Wishes) -> None:
+        """What cannot be written is refused a while longer: the engine makes it right."""
+        try:
+            self.guard(wishes)
+        except (errors.VirtError, OSError) as exc:
+            log.warning("other verbs do not know yet which guests are kept: %s", plain.line(exc))
+
+    def guard(self, *known: Wishes) -> None:
+        """Other verbs leave the guests of all of them alone, but for those that are ignored."""
+        kept = [
+            name for wishes in known for name, one in wishes.guests.items() if one.wanted != IGNORED
+        ]
         keepers.keep(self._opts, {name: KEPT.format(name=name) for name in kept})

@@ -1,5 +1,6 @@
 """The files of high availability on a master."""
 
+import errno
 import json
 import os
 import threading
@@ -17,6 +18,7 @@ from saltvirt.ha.view import GuestRule, GuestWanted, MasterKept, Wish
 from saltvirt.hamaster import files, seen
 from saltvirt.hamaster.journal import Journal
 from saltvirt.hamaster.wishes import Wishes, WishStore
+from saltvirt.operations import keepers
 from saltvirt.placement.facts import Guest
 
 WISHES = Wishes(
@@ -172,6 +174,25 @@ def test_the_journal_follows_no_link(tmp_path):
     with pytest.raises(OSError):
         journal.write("host", "hv1")
     assert not (tmp_path / "passwd").exists()
+
+
+@pytest.mark.parametrize("fails", ["guard", "write"])
+def test_a_wish_that_cannot_be_written_whole_changes_nothing(tmp_path, monkeypatch, fails):
+    """The disk is full: the wish was there, and the verb said that it had failed."""
+    opts = {"cachedir": str(tmp_path)}
+    one = WishStore(opts)
+    one.change("virt.ha_enable", lambda old: replace(old, guests={"db1": GuestWanted("db1")}))
+    more = {"db1": GuestWanted("db1"), "web1": GuestWanted("web1")}
+    target = (keepers, "keep") if fails == "guard" else (files, "write")
+    with monkeypatch.context() as full:
+        full.setattr(*target, lambda *_: _no_room())
+        with pytest.raises(OSError, match="No space left"):
+            one.change("virt.ha_enable", lambda old: replace(old, guests=more))
+    assert sorted(one.read().guests) == sorted(keepers.words(opts)) == ["db1"]
+
+
+def _no_room():
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 # -- what the engine saw ---------------------------------------------------------------------------
