@@ -2,7 +2,7 @@
 management board, guests that come, go and crash.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from saltvirt.ha import agent_disk, agent_known, agent_view, view, wished
 from saltvirt.ha.facts import (
@@ -45,8 +45,17 @@ def as_nobody_could_lead(beat):
 
 def like(beat, before):
     """The same, with the very objects of the one before where they are equal."""
-    pairs = ((name, getattr(before, name)) for name in (one.name for one in fields(beat)))
-    return replace(beat, **{name: old for name, old in pairs if getattr(beat, name) == old})
+    old, new = vars(before), vars(beat)
+    return changed(beat, {name: old[name] for name in new if new[name] == old[name]})
+
+
+def changed(beat, values):
+    """A copy of the beat with other values: what ``replace`` makes, in a tenth of its time. The
+    simulation copies beats more often than it does anything else."""
+    copy = object.__new__(type(beat))
+    vars(copy).update(vars(beat))
+    vars(copy).update(values)
+    return copy
 
 
 class Disk(agent_disk.Disk):
@@ -200,7 +209,7 @@ class Host(Machine):
         """A liar says of all others that nobody hears them, and what would make a proof of them; or
         numbers by which nobody could lead; or that what persons wanted at first was agreed on last.
         """
-        beat = replace(beat, terms=self.policy.terms(self.program))
+        beat = changed(beat, {"terms": self.policy.terms(self.program)})
         if not self.liar:
             return beat
         if self.liar == NUMBERS:
@@ -285,7 +294,7 @@ class Host(Machine):
         for other in world.hosts.values():
             if other is not self:
                 own = {other.name: peers.acks[other.name]} if other.name in peers.acks else {}
-                world.send(self, other, "beat", replace(peers, acks=own))
+                world.send(self, other, "beat", changed(peers, {"acks": own}))
         # as it comes when what has not changed is not said again
         before, self.told = self.told, beat.to_master()
         self.told = like(self.told, before) if before else self.told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
@@ -100,9 +101,8 @@ class HaPolicy:
 
     def terms(self, program: str) -> Terms:
         """What a machine announces that keeps to these times, and runs that program."""
-        times = {key: float(one) for key, one in asdict(self).items() if key not in _NO_PROOF}
-        found = hashlib.sha256(json.dumps(times, sort_keys=True).encode()).hexdigest()
-        return Terms(self.feed_lease_s, self.lead_lease_s, self.clock_drift, found, program)
+        times = _times_digest(self)
+        return Terms(self.feed_lease_s, self.lead_lease_s, self.clock_drift, times, program)
 
     def must_have_fired_s(self, watchdog_s: float, terms: Terms = Terms()) -> float:
         """So long after the last beat that can have been acknowledged the watchdog has fired.
@@ -136,3 +136,10 @@ class HaPolicy:
         if self.shutdown_policy == CONDITIONAL:
             return FREEZE if reboot else FAILOVER
         return self.shutdown_policy
+
+
+@functools.lru_cache(maxsize=64)
+def _times_digest(policy: HaPolicy) -> str:
+    """The digest of all times of a policy on which a proof rests. Each beat announces it."""
+    times = {key: float(one) for key, one in asdict(policy).items() if key not in _NO_PROOF}
+    return hashlib.sha256(json.dumps(times, sort_keys=True).encode()).hexdigest()
