@@ -182,6 +182,7 @@ def calls(monkeypatch):
     monkeypatch.setattr(packages, "why_not", lambda: None)
     monkeypatch.setattr(packages, "ensure", lambda _say, wanted: said.append(wanted))
     monkeypatch.setattr(suite, "prepare", lambda _say: called("prepare"))
+    monkeypatch.setattr(suite, "compile_tests", lambda *_: said.append("compile"))
     monkeypatch.setattr(suite, "module", lambda name, words, _say: called(name, *words))
     monkeypatch.setattr(suite, "pytest", lambda words, _say, *_: called("pytest", words[0]))
     return said, codes
@@ -193,7 +194,7 @@ def test_all_tests_run_when_the_tree_is_linted_and_all_is_prepared(calls):
     assert suite.everything([], print) == 3
     first, *between, last = said
     assert (first, last) == (packages.PYTHON, ("pytest", "tests/integration"))
-    assert set(between) == {"prepare", *suite.LINT}
+    assert set(between) == {"prepare", "compile", *suite.LINT}
 
 
 @pytest.mark.parametrize("why", [None, "no root"])
@@ -207,6 +208,31 @@ def test_no_test_runs_in_a_tree_that_is_not_linted(calls, monkeypatch, why):
     said.clear()
     assert suite.everything([], print) == 0
     assert said[-1] == ("pytest", "tests/unit" if why else "tests/integration")
+
+
+def test_what_tests_import_is_compiled_once_and_outside_of_the_tree(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "REPOSITORY", tmp_path / "tree")
+    monkeypatch.setenv("SALTVIRT_PYTHON_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setattr(testenv, "python", lambda _say: sys.executable)
+    tests = tmp_path / "tree/tests"
+    tests.mkdir(parents=True)
+    (tests / "test_it.py").write_text("import helper\n\ndef test_it():\n    assert helper.ONE\n")
+    (tests / "helper.py").write_text("ONE = 1\n")
+
+    def compiled():
+        below = testenv.bytecode() / str(tests).lstrip("/")
+        return {path.name.partition(".")[0]: path.stat().st_ino for path in below.iterdir()}
+
+    suite.compile_tests(["tests"], print)
+    first = compiled()
+    assert set(first) == {"helper", "test_it"}
+    assert not list(tests.rglob("*.pyc"))
+    assert suite.pytest(["-q", "tests"], print) == 0
+    assert compiled() == first
+    (tests / "helper.py").unlink()
+    suite.compile_tests(["tests"], print)  # it was done before, and is not tried
+    assert compiled() == first
 
 
 def test_the_longest_files_are_there_and_begin_first():

@@ -50,7 +50,7 @@ def as_nobody(argv, home, env):
     tree = home / measured.TREE
     copy(paths.REPOSITORY, tree)
     # the copy goes with its folder: Python may keep what it compiles, as on any master and minion
-    env = {key: value for key, value in env.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    env = {key: value for key, value in env.items() if key not in testenv.COMPILING}
     env = measured.at_home(home, env)
     user = pwd.getpwnam(USER)
     run(["chown", "-R", f"{user.pw_uid}:{user.pw_gid}", home])

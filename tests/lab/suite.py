@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tests.lab import kvm, layers, packages, paths, process, rerun, skips, testenv
 from tests.lab.recipe import Recipe
+from tests.lab.sh import run
 
 # what takes longest begins first; single files of that in tests/conftest.py
 ALL = ("tests/integration", "tests/rootless", "tests/functional", "tests/unit")
@@ -26,11 +27,13 @@ def everything(arguments, say):
         say(f"only the unit tests run: {reason}")
         return lint([], say) or pytest(["tests/unit", *arguments], say)
     packages.ensure(say, packages.PYTHON)
+    there = [folder for folder in ALL if (paths.REPOSITORY / folder).exists()]
     with ThreadPoolExecutor() as pool:
         prepared = pool.submit(prepare, say)
         code = lint([], say)
+        if not code:
+            compile_tests(there, say)
         prepared.result()
-    there = [folder for folder in ALL if (paths.REPOSITORY / folder).exists()]
     arguments = [*there, "--durations=15", *side_by_side(), *arguments]
     if code:
         return code
@@ -63,6 +66,16 @@ def prepare(say):
     kvm.tell_the_library(layers.layers(Recipe(), say).image)
 
 
+def compile_tests(folders, say):
+    """Have the tests and what they import compiled, if this tree never was: each worker would
+    compile all of it."""
+    if testenv.bytecode().exists():
+        return
+    argv = [testenv.python(say), "-m", "pytest", "-q", "-p", "no:cacheprovider", "--collect-only"]
+    env = {**os.environ, **testenv.compiling()}
+    run([*argv, *folders], check=False, env=env, cwd=paths.REPOSITORY)
+
+
 def side_by_side():
     """pytest's arguments for some workers, each with labs of its own; none in a kept lab.
 
@@ -81,7 +94,7 @@ def pytest(arguments, say, also=None):
     first where we may. also: more of the environment."""
     if not packages.why_not() and not only_unit(arguments):
         packages.ensure(say)
-    return module("pytest", arguments, say, also)
+    return module("pytest", arguments, say, {**testenv.compiling(), **(also or {})})
 
 
 def only_unit(arguments):

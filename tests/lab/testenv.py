@@ -8,6 +8,8 @@ from tests.lab.recipe import SALTS
 from tests.lab.sh import LabError, run
 
 REQUIREMENTS = paths.REPOSITORY / "tests/requirements.txt"
+# whether and where Python keeps what it compiles
+COMPILING = ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")
 
 
 def requirements(salt=None):
@@ -43,6 +45,21 @@ def python(say=lambda text: None, salt=None):
         build(part, wanted, bool(headers))
 
     return cache.built(name, fill, say, paths.python_cache()) / "bin/python"
+
+
+def bytecode():
+    """The folder where the tests' Python keeps what it has compiled of this tree and of all that
+    is imported; the tree itself has none of it."""
+    return paths.python_cache() / f"bytecode-{cache.key(str(paths.REPOSITORY))}"
+
+
+def compiling():
+    """The environment that has Python keep what it compiles. Tests start hundreds of processes
+    that import the library, and compiling it takes five times as long as importing it."""
+    folder = bytecode()
+    folder.mkdir(parents=True, exist_ok=True)
+    os.utime(folder)  # cache.prune() removes what nobody uses
+    return dict(zip(COMPILING, ("", str(folder)), strict=True))
 
 
 def build(folder, wanted, binding):
