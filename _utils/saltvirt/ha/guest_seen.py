@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 from saltvirt.ha import pledges, safety
 from saltvirt.ha.facts import ALIVE, Beat, GuestThere
-from saltvirt.ha.registry import MAINTENANCE, UP, GuestPlace, GuestRecord, HostRecord, Registry
+from saltvirt.ha.registry import (
+    IGNORED,
+    MAINTENANCE,
+    UP,
+    GuestPlace,
+    GuestRecord,
+    HostRecord,
+    Registry,
+)
 from saltvirt.ha.view import GuestWanted, MasterState, View
 
 if TYPE_CHECKING:
@@ -61,7 +69,9 @@ class GuestSeen:
         return proven or over or (not self._is_own(place) and self._is_given_back(place))
 
     def _is_own(self, place: GuestPlace) -> bool:
-        """It is to run there, or to come there."""
+        """It is to run there, or to come there. One that is ignored no agent starts."""
+        if self.record.state == IGNORED:
+            return False
         record, at = self.record, (place.host, place.boot)
         comes = at == (record.target, record.target_boot)
         return comes or (record.run and at == (record.host, record.boot))

@@ -403,7 +403,9 @@ def where_it_was(fleet: Fleet, person: Person, name: str) -> tuple[str, str]:
     if places and host not in places:
         raise errors.OperationFailed(
             f"{name} is on {host} now, and high availability left it on "
-            f"{', '.join(sorted(places))}: give it anew, virt.ha_disable and virt.ha_enable"
+            f"{', '.join(sorted(places))}, whose agent has not said yet that it is gone there: run "
+            "the command again in some seconds; if that host is down, give it anew, "
+            "virt.ha_disable and virt.ha_enable"
         )
     return host, STARTED if state in _IS_UP else STOPPED
 

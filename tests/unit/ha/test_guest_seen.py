@@ -4,7 +4,7 @@ import pytest
 
 from saltvirt.ha import facts, guest_seen
 from saltvirt.ha.facts import GuestThere, Pledge
-from saltvirt.ha.registry import FENCED, MAINTENANCE, UP, GuestPlace, HostRecord
+from saltvirt.ha.registry import FENCED, IGNORED, MAINTENANCE, PLACED, UP, GuestPlace, HostRecord
 from saltvirt.ha.view import MIGRATE, RELOCATE, Wish
 from tests.unit.ha import made
 
@@ -34,6 +34,17 @@ def test_a_place_that_the_guest_left_is_struck_off_by_its_hosts_word(beat, clear
     left = {**LEFT, "places": (GuestPlace("h2", boot),), "changed": 3}
     case = made.case(made.record(**left), beats=[of_h2(**beat)])
     assert case.places == (() if cleared else case.record.places)
+
+
+@pytest.mark.parametrize("there, state, cleared", [
+    (None, IGNORED, True), (GuestThere(1, facts.STOPPED), IGNORED, True), (ALIVE, IGNORED, False),
+    (None, PLACED, False),
+])  # fmt: skip
+def test_a_place_of_one_that_is_ignored_is_struck_off_when_a_person_moved_it(there, state, cleared):
+    """``ha_ignore``, ``virt.migrate``, ``ha_ignore off=True``: that was refused."""
+    left = {"host": "h2", "boot": 1, "run": True, "places": LEFT["places"], "state": state}
+    case = made.case(made.record(**left), beats=[of_h2(there)])
+    assert (case.places == ()) is cleared
 
 
 @pytest.mark.parametrize("committed, cleared", [(4, False), (5, True), (6, True)])
