@@ -32,7 +32,8 @@ def repair(apply=False, test=False, name=None, what=None):
 
     Guests that an interrupted init has partially created, migrations that were broken off,
     guests on two hosts, accepted keys of guests that are on no host, permissions that
-    have expired, guests whose init was given up or killed and that are whole. What a person
+    have expired, guests whose init was given up or killed and that are whole, guests of limited
+    users whose owners were not recorded. What a person
     must decide is named and left alone; nothing that is advised deletes a disk.
 
     :param apply: repair; default: show
@@ -40,8 +41,7 @@ def repair(apply=False, test=False, name=None, what=None):
     :param name: only what is left of this guest
     :param what: only findings of this code (``half-made``, ``migration-broken-off``,
         ``two-hosts``, ``key-without-guest``, ``pillar-without-key``, ``permission-expired``,
-        ``given-up``),
-        or the one of this ``id``
+        ``given-up``, ``owner-not-recorded``), or the one of this ``id``
 
     :return: under ``repair`` ``table`` of what was found, and ``findings``, a list of dicts with
         ``code``, ``id``, ``name``, ``host``, ``what``, ``how``, ``evidence`` and the ``command``

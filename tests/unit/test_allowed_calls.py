@@ -2,6 +2,7 @@
 
 # ruff: noqa: F811
 import uuid
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -407,6 +408,24 @@ def test_a_guest_whose_owner_was_not_recorded_counts(ask, cloud, makes, opts, mo
         with pytest.raises(errors.Denied, match="guests: 1 of 3 are used, 3 more wanted"):
             ask(who, init, "web21,web22,web23")
     assert ask("bob", init, "web21,web22")
+
+
+def killed(opts, name):
+    """What a process that died has left of the guest that it was making for bob."""
+    with owners.making(opts, {name: owners.Making("bob", 1, 1, 1)}):
+        path = Path(opts["cachedir"], "virt/rights/making", name)
+        text = path.read_text()
+    path.write_text(text)
+
+
+def test_a_guest_of_a_process_that_died_counts(ask, cloud, makes, opts):
+    cloud.has("hv4", one("web9"))
+    killed(opts, "web9")
+    killed(opts, "web10")
+    assert not allowed.makes(opts, "bob", "web9")
+    with pytest.raises(errors.Denied, match="guests: 1 of 3 are used, 3 more wanted"):
+        ask("bob", init, "web21,web22,web23")
+    assert [*owners.unrecorded(opts)] == ["web9"], "there is no other one"
 
 
 @pytest.mark.parametrize("end", ["purged", "own", "nobody", "given"])

@@ -12,7 +12,7 @@ from saltvirt.answers.made import GuestKey
 from saltvirt.fleet import answer, authorization
 from saltvirt.fleet.answer import Answer
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import hints
+from saltvirt.operations import hints, owners
 from saltvirt.operations import init as init_module
 from saltvirt.operations.init import Init, InitRequest
 from saltvirt.operations.operation import Reasons
@@ -743,6 +743,17 @@ def test_a_host_that_answers_for_another_guest_has_made_none(tmp_path):
     cloud = Cloud(tmp_path, hv1={**MAKES, "virt.init": made, "virt.purge": {}})
     with pytest.raises(errors.OperationFailed, match="was asked for web1 and answered for 'web2'"):
         init(cloud).run()
+
+
+def test_what_was_made_for_a_user_before_is_another_guest(tmp_path):
+    """The process that was making one of that name for bob had died."""
+    cloud = Cloud(tmp_path, hv1=MAKES)
+    left = tmp_path / "virt/rights/making/web1"
+    left.parent.mkdir(parents=True)
+    left.write_text(json.dumps(owners.Making("bob", 1, 1, 1).to_answer()))
+    assert [*owners.unrecorded(cloud.opts)] == ["web1"]
+    init(cloud).run()
+    assert owners.unrecorded(cloud.opts) == {}
 
 
 def test_where_it_was_made_is_where_it_is_looked_for_first(tmp_path):

@@ -13,7 +13,7 @@ from saltvirt.fleet import private
 from saltvirt.fleet.answer import Answer, down
 from saltvirt.fleet.authorization import Authorizations
 from saltvirt.fleet.pillars import Pillars
-from saltvirt.operations import begun, find, keepers, lock, proof, repair
+from saltvirt.operations import begun, find, keepers, lock, owners, proof, repair
 from saltvirt.revert import Revert
 
 
@@ -270,6 +270,22 @@ def test_two_findings_of_one_guest_are_both_told(tmp_path):
     assert [one.id for one in found] == ["half-made:a:hv1", "half-made:a:hv2"]
     repaired, _ = repair.repair_all(repair.chosen(found, what=repair.HALF_MADE), Silent())
     assert repaired == {"a": "removed from hv1; removed from hv2"}
+
+
+def test_a_guest_whose_owner_was_not_recorded_is_named(tmp_path):
+    cloud = Cloud(tmp_path, {"hv1": left(["web1"]), "hv2": left([])})
+    cloud.left["hv1"]["guests"]["web1"] = "running"
+    for name in ("web1", "gone"):
+        path = tmp_path / "virt/rights/making" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(owners.Making("anna b", 1, 1, 1).to_answer()))
+    [found], _ = repair.look(cloud)
+    assert (found.id, found.repair) == ("owner-not-recorded:web1", None)
+    assert found.what == "created for anna b, and the master did not record the owner"
+    assert found.command == "salt-run virt.own web1 'anna b'"
+    with owners.making(cloud.opts, {"web1": owners.Making("anna b", 1, 1, 1)}):
+        assert repair.look(cloud)[0] == [], "it is being made"
+    assert repair.look(cloud)[0] == []
 
 
 def test_a_guest_whose_init_was_given_up_or_killed_is_named_until_somebody_wants_it(tmp_path):

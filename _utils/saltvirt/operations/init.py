@@ -24,6 +24,7 @@ from saltvirt.operations import (
     inventory,
     keepers,
     lock,
+    owners,
     promised,
     purge,
     reserved,
@@ -326,6 +327,7 @@ class Init:
 
     def make(self, request: facts.PlacementRequest, decision: choose.Decision) -> Placed:
         """Placed, on one of the hosts of the Decision."""
+        owners.forget_unrecorded(self.fleet.opts, request.name)  # of an earlier guest
         undo = Revert()
         begin = self.fleet.opts, request.name, "virt.init", undo, self.wanted.operation
         with naming_what_stays(undo), Begun(*begin) as begun, undo:

@@ -152,33 +152,40 @@ def keep_unrecorded(opts: held.Opts, name: str) -> None:
 
 
 def unrecorded(opts: held.Opts) -> dict[str, Making]:
-    """Name to Making, of the guests whose owners could not be recorded. To be called in
-    one_at_a_time()."""
+    """Name to Making, of the guests whose owners could not be recorded, or whose process died
+    before: they may exist."""
     found: dict[str, Making] = {}
-    for path in sorted(_unrecorded(opts).glob("[!.]*")):
+    for path in sorted(_making(opts).glob("[!.]*")) + sorted(_unrecorded(opts).glob("[!.]*")):
         with contextlib.suppress(FileNotFoundError):
-            data: Any = json.loads(path.read_text(encoding="utf-8"))
-            found[path.name] = Making.from_answer(data, str(path))
+            if not held.is_taken(path):
+                data: Any = json.loads(path.read_text(encoding="utf-8"))
+                found[path.name] = Making.from_answer(data, str(path))
     return found
 
 
 def forget_unrecorded(opts: held.Opts, name: str) -> None:
-    """There is no such guest, or its owner is known by now."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        (_unrecorded(opts) / name).unlink()
+    """There is no such guest, or its owner is known by now. One that is being made is not meant."""
+    for folder in (_making(opts), _unrecorded(opts)):
+        path = folder / name
+        with contextlib.suppress(FileNotFoundError):
+            if not held.is_taken(path):
+                path.unlink()
 
 
 def maker(opts: held.Opts, name: str) -> str | None:
-    """For whom a guest of this name is being made, or was when that ended badly; None: nobody."""
+    """For whom a guest of this name is being made; None: nobody."""
     with contextlib.suppress(OSError, ValueError, errors.BadAnswer, errors.InvalidInput):
         path = _making(opts) / names.guest(name)
+        if not held.is_taken(path):
+            return None
         data: Any = json.loads(path.read_text(encoding="utf-8"))
         return Making.from_answer(data, name).owner
     return None
 
 
 def being_made(opts: held.Opts) -> dict[str, Making]:
-    """Name to Making, of all that users are having made now. To be called in one_at_a_time()."""
+    """Name to Making, of all that users are having made now. To be called in one_at_a_time(). What
+    a process that died was making is in unrecorded()."""
     found: dict[str, Making] = {}
     folder = _making(opts)
     names: list[str] = []
@@ -190,6 +197,4 @@ def being_made(opts: held.Opts) -> dict[str, Making]:
             if held.is_taken(path):
                 data: Any = json.loads(path.read_text(encoding="utf-8"))
                 found[name] = Making.from_answer(data, str(path))
-            else:  # its process has died
-                path.unlink()
     return found

@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from saltvirt import errors, units
+from saltvirt import errors, plain, units
 from saltvirt.answers.guests import Leftovers
 from saltvirt.answers.migration import Recovered
 from saltvirt.fleet import answer, target
@@ -25,6 +25,7 @@ from saltvirt.operations import (
     keepers,
     lock,
     migrate,
+    owners,
     proof,
     purge,
     recover,
@@ -43,12 +44,15 @@ KEY = "key-without-guest"
 PILLAR = "pillar-without-key"
 PERMISSION = "permission-expired"
 GIVEN_UP = "given-up"
+OWNER = "owner-not-recorded"
 LEFT = "left-on-target"
 MADE = "disk-without-guest"
 BACKUP = "backup-broken-off"
 # libvirt's word for a domain that does not run
 OFF = "shutdown"
-CODES = (HALF_MADE, BROKEN_OFF, LEFT, MADE, BACKUP, TWICE, KEY, PILLAR, PERMISSION, GIVEN_UP)
+CODES = (
+    HALF_MADE, BROKEN_OFF, LEFT, MADE, BACKUP, TWICE, KEY, PILLAR, PERMISSION, GIVEN_UP, OWNER,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -152,6 +156,7 @@ def look(fleet: Fleet) -> tuple[list[Finding], dict[str, str]]:
     guests = _guests(answers)
     half = {finding.about for finding in found if finding.code not in (LEFT, MADE, BACKUP)}
     found += list(_given_up(fleet, answers, unreachable, half))
+    found += list(_unowned(fleet, guests, half))
     found += list(_twice(fleet, answers, half))
     if not unreachable:
         found += list(_keys(fleet, guests, hosts))
@@ -354,6 +359,22 @@ def _given_up(
             f"{host} was asked to create it at {since}; this master did not see the end of that",
             host,
             do=f"salt-run virt.vm_info {name}",
+        )  # fmt: skip
+
+
+def _unowned(fleet: Fleet, guests: Container[str], half: Container[str]) -> Iterator[Finding]:
+    """Guests that were made for users who are not recorded as their owners."""
+    for name, one in owners.unrecorded(fleet.opts).items():
+        if name not in guests or name in half or _at_work(fleet, name):
+            continue
+        yield Finding(
+            OWNER, name,
+            f"created for {plain.line(one.owner)}, and the master did not record the owner",
+            "a person decides: look whether it is that one, as somebody else may have created it "
+            "since; until its owner is recorded it counts in the quota of that user",
+            "virt.init was called by that user, and its process ended before the owner was "
+            "recorded, or the master could not record the owner",
+            do=shlex.join(["salt-run", "virt.own", name, one.owner]),
         )  # fmt: skip
 
 
