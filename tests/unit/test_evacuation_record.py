@@ -377,3 +377,77 @@ def test_a_guest_of_which_its_host_cannot_tell_would_stay(tmp_path):
 class Failed:
     def get(self):
         raise MigrationFailed("it is not known")
+
+
+# -- two hosts whose maintenance overlaps ----------------------------------------------------------
+
+
+class Drained(Cloud):
+    """Each host has a mark of its own."""
+
+    def __init__(self, tmp_path, guests):
+        super().__init__(tmp_path, guests)
+        self.by_host = {}
+
+    def one(self, host, fun, kwarg=None, **_options):
+        self.mark = self.by_host.get(host)
+        self.by_host[host] = super().one("hv1", fun, kwarg)
+        return self.by_host[host]
+
+    def _of_its_mark(self, host, said):
+        return {**said, "maintenance": (self.by_host.get(host) or {}).get("reason")}
+
+    def _inventory(self, host):
+        return self._of_its_mark(host, super()._inventory(host))
+
+    def _migrate_locations(self, host):
+        return self._of_its_mark(host, super()._migrate_locations(host))
+
+    def drain(self, host, target):
+        def move(guest, _target):
+            self.guests[guest] = target
+            return target
+
+        assert Evacuate(self, host, PLAIN, move, Silent()).run().complete
+
+    def back(self, host):
+        def move(guest, target):
+            self.guests[guest] = target
+            return target
+
+        done = evacuate.Restore(self, host, move, Silent()).run()
+        assert done.complete, done.comment
+        return done.changes["moved"]
+
+
+def overlapping(tmp_path):
+    """a is of hv1, b of hv2; both went to hv3."""
+    cloud = Drained(tmp_path, {"a": "hv1", "b": "hv2"})
+    cloud.drain("hv1", "hv2")
+    cloud.drain("hv2", "hv3")
+    assert set(cloud.guests.values()) == {"hv3"}
+    return cloud
+
+
+def test_a_guest_that_is_at_home_again_is_not_taken_to_where_it_was_meanwhile(tmp_path):
+    cloud = overlapping(tmp_path)
+    assert cloud.back("hv1") == {"a": "hv1"}
+    assert cloud.back("hv2") == {"b": "hv2"}
+    assert (cloud.guests, cloud.by_host) == ({"a": "hv1", "b": "hv2"}, {"hv1": None, "hv2": None})
+    assert away.homes(cloud.opts, "hv2") == {}
+
+
+def test_the_host_where_it_was_meanwhile_may_be_restored_first(tmp_path):
+    cloud = overlapping(tmp_path)
+    assert cloud.back("hv2") == {"a": "hv2", "b": "hv2"}
+    assert cloud.back("hv1") == {"a": "hv1"}
+    assert cloud.guests == {"a": "hv1", "b": "hv2"}
+
+
+def test_what_is_recorded_of_a_host_that_takes_guests_is_no_home(tmp_path):
+    """Its mark was taken away by hand, and the guests stayed where they were."""
+    cloud = Drained(tmp_path, {"a": "hv1"})
+    cloud.drain("hv1", "hv2")
+    cloud.by_host["hv1"] = None  # salt hv1 virt.maintenance off=True
+    cloud.drain("hv2", "hv1")
+    assert cloud.back("hv2") == {"a": "hv2"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,32 @@ def keep(opts: dict[str, Any], host: str, guests: Mapping[str, str] | None) -> N
         private.write(str(_path(opts, host)), json.dumps(dict(guests), sort_keys=True))
     else:
         _path(opts, host).unlink(missing_ok=True)
+        _homes_path(opts, host).unlink(missing_ok=True)
+
+
+def _homes_path(opts: dict[str, Any], host: str) -> Path:
+    return Path(opts["cachedir"]) / "virt" / "homes" / host
+
+
+def homes(opts: dict[str, Any], host: str) -> dict[str, list[str]]:
+    """UUIDs of guests in the host's record that were away from other hosts already when they left
+    this one, to those hosts."""
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        found: dict[str, list[str]] = json.loads(_homes_path(opts, host).read_text("utf-8"))
+        return found
+    return {}
+
+
+def leave(opts: dict[str, Any], host: str, uuids: Collection[str], drained: Iterable[str]) -> None:
+    """Writes down the homes of guests that are about to leave the host. drained: the other hosts
+    that take no guests now; what is recorded of a host that takes guests may be out of date."""
+    known, records = homes(opts, host), {other: of(opts, other) for other in drained}
+    found = {uuid: home for uuid, home in known.items() if uuid not in uuids}
+    for uuid in uuids:
+        home = sorted(other for other, record in records.items() if uuid in record)
+        found |= {uuid: home} if home else {}
+    if found != known:
+        private.write(str(_homes_path(opts, host)), json.dumps(found, sort_keys=True))
 
 
 def forget(opts: dict[str, Any], name: str) -> None:

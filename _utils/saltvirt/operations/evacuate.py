@@ -92,6 +92,7 @@ class Evacuate:
         self.migrate, self.report, self.limits = migrate, report, limits
         self.reason = str(reason or "").strip() or "evacuated"
         self._here: dict[str, facts.Guest] = {}
+        self._drained: set[str] = set()
 
     def check(self) -> Checked:
         """Which guests would go where, and why others would stay."""
@@ -162,7 +163,8 @@ class Evacuate:
             if self._stopped(record):  # also while all hosts were asked for the first plan
                 unplaced |= dict.fromkeys(targets, f"the evacuation of {self.host} was ended")
                 break
-            record.leave((self._here[move.guest] for move in planned), self.reason)
+            leaving = [self._here[move.guest] for move in planned]
+            record.leave(leaving, self.reason, self._drained)
             outcome.add(moves.run(planned, self.migrate, self.report, self.limits))
         else:
             targets, unplaced = self._again(outcome)
@@ -230,6 +232,8 @@ class Evacuate:
         kept = keepers.words(self.fleet.opts)
         [here] = [one for one in hosts if one.name == self.host]
         self._here = {guest.name: guest for guest in here.guests}
+        takes = {one.name for one in hosts if not one.maintenance}
+        self._drained = {*self.fleet.hosts()} - takes - {self.host}
         targets, unplaced = plan(hosts, self.host, self.policy, self.plans, room, pinned)
         if self.plans is not None:
             for name in targets:
@@ -322,8 +326,9 @@ class Restore:
         """(UUID to the move that would bring back what was moved away, guest to why it stays where
         it is).
 
-        Guests that were purged since are forgotten, also those that are back already: but only when
-        every host was heard. What the host names and this master did not move away stays.
+        Guests that were purged since are forgotten, also those that are back already, here or on a
+        host from which they had come because that was drained: but only when every host was heard.
+        What the host names and this master did not move away stays.
         """
         mark = record.mark()
         if mark is None and self._ends_evacuation:  # before a guest had left
@@ -335,7 +340,7 @@ class Restore:
         planned, unknown = {}, {}
         for uuid, found in record.observed(seen).items():
             name = record.guests[uuid]
-            if found.is_back(self.host) or found.is_gone:
+            if found.is_back(self.host) or found.is_gone or record.is_at_home(uuid, found):
                 record.forget([uuid])
             elif why := self._stays(name, found):
                 unknown[name] = why

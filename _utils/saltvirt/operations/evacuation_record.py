@@ -72,12 +72,13 @@ class EvacuationRecord:
         """The guests that the mark names and that this master did not move away."""
         return self._others
 
-    def leave(self, guests: Iterable[Guest], reason: str) -> None:
-        """Writes down that these are about to leave. Raises OperationFailed where the host does not
-        record it."""
+    def leave(self, guests: Iterable[Guest], reason: str, drained: Iterable[str] = ()) -> None:
+        """Writes down that these are about to leave. drained: the other hosts that take no guests.
+        Raises OperationFailed where the host does not record it."""
         leaving = {guest.uuid or guest.name: guest.name for guest in guests}
         self.guests.update(leaving)
         self._leaving.update(leaving)
+        away.leave(self.fleet.opts, self.host, leaving, drained)
         self.close(reason)
 
     def close(self, reason: str) -> None:
@@ -157,6 +158,11 @@ class EvacuationRecord:
                     hosts[host] = one
         moving = bool({name, *hosts.values()} & set(seen.unfinished))
         return Observed(hosts, moving, seen.unreachable_text())
+
+    def is_at_home(self, uuid: str, found: Observed) -> bool:
+        """Whether the guest is back on a host from which it was away when it left this one."""
+        homes = away.homes(self.fleet.opts, self.host).get(uuid, [])
+        return any(found.is_back(home) for home in homes)
 
     def forget(self, uuids: Iterable[str]) -> None:
         """These are not away."""
