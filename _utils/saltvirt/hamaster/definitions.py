@@ -44,7 +44,7 @@ class Definitions:
     """A file a guest."""
 
     def __init__(self, opts: held.Opts) -> None:
-        self.folder = files.folder(opts) / "definitions"
+        self.folder = _folder(opts)
         self._known = {one.name: one for one in self._read()}
         self._told: dict[str, dict[str, str]] = {}
         self._boots: dict[str, int] = {}
@@ -138,6 +138,19 @@ class Definitions:
     def forgot(self, host: str) -> None:
         """The host may not have heard what it was told."""
         self._told.pop(host, None)
+
+
+def uuid_of(opts: held.Opts, name: str) -> str | None:
+    """Of the guest whose definition is kept here; None where none is, or none that can be read."""
+    try:
+        one = files.read(_folder(opts) / f"{names.guest(name)}.json", Definition)
+        return _root(one).findtext("uuid") if one else None
+    except (errors.OperationFailed, errors.BadAnswer):
+        return None
+
+
+def _folder(opts: held.Opts) -> Path:
+    return files.folder(opts) / "definitions"
 
 
 def _root(one: Definition) -> ElementTree.Element:

@@ -15,7 +15,7 @@ from saltvirt.fleet.keys import KeyStore
 from saltvirt.ha.registry import IGNORED as STATE_IGNORED
 from saltvirt.ha.registry import NEW
 from saltvirt.ha.view import IGNORED, LIVE, RESTART, STARTED, STOPPED, GuestWanted
-from saltvirt.hamaster import seen, suits, waiting
+from saltvirt.hamaster import definitions, seen, suits, waiting
 from saltvirt.hamaster.config import WARN
 from saltvirt.hamaster.outlook import Outlook
 from saltvirt.hamaster.person import Person
@@ -283,12 +283,8 @@ class Enable:
 
     def _suits(self, reasons: Reasons, host: Any) -> None:
         asked = {"vm_": self.name}
-        xml = self.fleet.one(host.name, "virt.get_xml", asked, long=False)
+        root = _definition(self.fleet, host.name, self.name)
         disks = self.fleet.one(host.name, "virt.get_disks", asked, long=False)
-        try:
-            root = ElementTree.fromstring(xml)
-        except (ElementTree.ParseError, TypeError) as exc:
-            raise errors.BadAnswer(f"{host.name}: the definition of {self.name}: {exc}") from exc
         for why in suits.reasons(root, host, disks if isinstance(disks, dict) else {}):
             with reasons:
                 raise errors.InvalidInput(f"{self.name} can run on {host.name} alone: {why}")
@@ -389,6 +385,25 @@ class Disable:
         return changes
 
 
+def _definition(fleet: Fleet, host: str, name: str) -> ElementTree.Element:
+    xml = fleet.one(host, "virt.get_xml", {"vm_": name}, long=False)
+    try:
+        return ElementTree.fromstring(xml)
+    except (ElementTree.ParseError, TypeError) as exc:
+        raise errors.BadAnswer(f"{host}: the definition of {name}: {exc}") from exc
+
+
+def _refuse_another(fleet: Fleet, host: str, name: str) -> None:
+    """Raises OperationFailed for one that only has the name of the guest that was ignored: it would
+    be started elsewhere by the definition of that."""
+    known = definitions.uuid_of(fleet.opts, name)
+    if known and known != _definition(fleet, host, name).findtext("uuid"):
+        raise errors.OperationFailed(
+            f"{name} on {host} is another guest than the one of high availability, which had the "
+            f"UUID {known}: give it anew, virt.ha_disable and virt.ha_enable"
+        )
+
+
 def where_it_was(fleet: Fleet, person: Person, name: str) -> tuple[str, str]:
     """(the host of a guest that was ignored, what is to be wanted of it: what it is). The engine
     looks for it there. Raises NotFound where that takes no part, OperationFailed where a copy of it
@@ -407,6 +422,7 @@ def where_it_was(fleet: Fleet, person: Person, name: str) -> tuple[str, str]:
             "the command again in some seconds; if that host is down, give it anew, "
             "virt.ha_disable and virt.ha_enable"
         )
+    _refuse_another(fleet, host, name)
     return host, STARTED if state in _IS_UP else STOPPED
 
 

@@ -18,6 +18,7 @@ from saltvirt.hafence import agents as fences
 from saltvirt.hamaster import arm, config, files, person, seen, waiting
 from saltvirt.hamaster import enable as module
 from saltvirt.hamaster.arm import Arm, ConfirmOff
+from saltvirt.hamaster.definitions import Definitions
 from saltvirt.hamaster.enable import Asked, Disable, Enable, Ignore
 from saltvirt.hamaster.fencing import FenceHost
 from saltvirt.hamaster.move import Move
@@ -285,6 +286,24 @@ def test_a_guest_that_is_ignored_is_taken_back_only_where_it_was_left(cloud, sta
     write_engine(cloud, Registry(1, 1, guests={"web1": record}))
     Enable(cloud, "web1", Asked(state=state)).run()
     assert wishes(cloud).guests["web1"].wanted == state
+
+
+@pytest.mark.parametrize("uuid", ["u1", "u2"])
+def test_another_guest_of_its_name_is_not_taken_for_one_that_was_ignored(cloud, monkeypatch, uuid):
+    """``ha_ignore``, ``virt.purge``, ``virt.clone`` under its name, ``ha_ignore off=True``: it was
+    started elsewhere by the definition of the other one."""
+    xml = "<domain><name>web1</name><uuid>{}</uuid></domain>"
+    enable(cloud, "web1").run()
+    Definitions(cloud.opts).take("hv000", {"name": "web1", "digest": "", "xml": xml.format("u1")})
+    Ignore(cloud, "web1").run()
+    monkeypatch.setattr(cloud, "virt_get_xml", lambda _host, vm_: xml.format(uuid))
+    again = Ignore(cloud, "web1", off=True)
+    if uuid == "u1":
+        assert again.run().complete and wishes(cloud).guests["web1"].wanted != "ignored"
+        return
+    assert "web1 on hv000 is another guest" in again.check().reasons[0]
+    with pytest.raises(errors.OperationFailed, match="which had the UUID u1: give it anew"):
+        again.run()
 
 
 class Engine:
