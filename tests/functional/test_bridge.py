@@ -642,6 +642,25 @@ def test_a_host_whose_watchdog_is_fed_for_guests_keeps_its_address(tmp_path, mon
     assert module.bridge_create() == "done"
 
 
+def test_a_file_that_is_no_utf_8_keeps_its_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(bridges, "KEPT", tmp_path / "kept")
+    file = tmp_path / "etc/network/interfaces"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"# f\xfcr hv1\niface eth0 inet dhcp\n")
+    found = ifupdown.find("br0", "eth0", BridgeHost(lambda _argv: "", root=tmp_path))
+    [text] = plans.shown(found.files).values()
+    assert text.startswith("# f\ufffdr hv1\n")
+    found.files[str(file)] = found.files.pop("/etc/network/interfaces")
+    about = {"bridge": "br0", "interface": "eth0", "port": "eth0", "vlan": None, "type": "linux"}
+    bridges._keep(about, found)
+    kept_of = tmp_path / "kept/br0"
+    assert (kept_of / "new-0").read_bytes().startswith(b"# f\xfcr hv1\n")
+    made = json.loads((kept_of / "undone.json").read_text())
+    assert bridges._changed(made) == str(file)
+    file.write_bytes((kept_of / "new-0").read_bytes())
+    assert bridges._changed(made) is None
+
+
 @pytest.mark.parametrize("function", ["bridge_create", "bridge_over", "bridge_plan"])
 @pytest.mark.parametrize(
     ("given", "why"),

@@ -27,7 +27,7 @@ from saltvirt import places
 from saltvirt.errors import AlreadyExists, InvalidInput, OperationFailed, Unsupported
 from saltvirt.hostnet import program
 from saltvirt.hostnet.bridge import ifcfg, ifupdown, netplan, networkd, networkmanager, ovs
-from saltvirt.hostnet.bridge.plan import BridgeHost, Vlan
+from saltvirt.hostnet.bridge.plan import BridgeHost, Vlan, encoded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -397,7 +397,7 @@ def _keep(about: About, found: BridgePlan) -> None:
             before.append(f"rm -f {shlex.quote(name)}")
         if text is not None:
             new = kept / f"new-{number}"
-            new.write_text(text, encoding="utf-8")
+            new.write_bytes(encoded(text))
             # networkd is not root, and netplan's own files are nobody else's to read
             new.chmod(Path(name).stat().st_mode & 0o777 if Path(name).exists() else 0o644)
     # ifupdown takes an interface down by the file that brought it up
@@ -427,7 +427,7 @@ def _script(path: Path, lines: list[str]) -> None:
 
 
 def _sha(text: str | None) -> str | None:
-    return None if text is None else hashlib.sha256(text.encode()).hexdigest()
+    return None if text is None else hashlib.sha256(encoded(text)).hexdigest()
 
 
 def _digest(path: Path) -> str | None:

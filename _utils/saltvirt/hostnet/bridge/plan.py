@@ -27,7 +27,16 @@ _SECRET = re.compile(
 
 def shown(files: Mapping[str, str | None]) -> dict[str, str | None]:
     """Files of a plan as an answer shows them: without passwords and keys."""
-    return {path: text and _SECRET.sub(r"\1(hidden)", text) for path, text in files.items()}
+
+    def of(text: str) -> str:
+        return _SECRET.sub(r"\1(hidden)", encoded(text).decode(errors="replace"))
+
+    return {path: text and of(text) for path, text in files.items()}
+
+
+def encoded(text: str) -> bytes:
+    """The bytes of a text that ``BridgeHost.read`` gave, or that was made of one."""
+    return text.encode(errors="surrogateescape")
 
 
 def already(bridge: str, where: str) -> Unsupported:
@@ -82,9 +91,9 @@ class BridgeHost:
     root: Path = Path("/")
 
     def read(self, path: str | Path) -> str:
-        """The text of a file, "" where there is none."""
+        """The text of a file, "" where there is none; what is no UTF-8 in it stays as it is."""
         found = self.root / str(path).lstrip("/")
-        return found.read_text(encoding="utf-8") if found.is_file() else ""
+        return found.read_text("utf-8", errors="surrogateescape") if found.is_file() else ""
 
     def refuse_file(self, bridge: str, path: str) -> None:
         """Raise Unsupported if the file of a bridge is there already."""
