@@ -1,6 +1,6 @@
 {#- Takes the hypervisor away. Refuses while guests run. Disks, definitions of guests, networks and
     pools, and the settings in /etc/libvirt stay: a later state.apply libvirt finds them again. #}
-{%- from "libvirt/map.jinja" import libvirt, daemons with context %}
+{%- from "libvirt/map.jinja" import libvirt, daemons, restart_minion with context %}
 {%- set virsh = "virsh -q -c qemu:///system" %}
 {%- set pki = libvirt.get("keys", {}).get("basepath", "/etc/pki") ~ "/" %}
 
@@ -16,6 +16,20 @@ libvirt_clean_agent:
     - enable: false
     - require:
       - virt: libvirt_clean_idle
+
+{#- of libvirt.metrics: it would say for ever that libvirt does not answer #}
+libvirt_clean_exporter:
+  file.absent:
+    - name: {{ (opts.conf_file.rpartition("/")[0] ~ "/minion.d/virt_exporter.conf") | yaml_dquote }}
+    - require:
+      - virt: libvirt_clean_idle
+
+libvirt_clean_minion_restarts:
+  cmd.run:
+    - name: {{ restart_minion | yaml_dquote }}
+    - order: last
+    - onchanges:
+      - file: libvirt_clean_exporter
 
 libvirt_clean_networks:
   cmd.run:

@@ -328,6 +328,18 @@ def test_clean_stops_the_agent_of_high_availability(render):
     assert functions(chunks)[:place] == ["virt.no_guests"]
 
 
+def test_clean_ends_the_exporter_that_metrics_made(render):
+    [made] = [
+        chunk["file.managed"] for chunk in render("debian-12", "libvirt.metrics")
+        if chunk.get("file.managed", "").endswith("virt_exporter.conf")
+    ]  # fmt: skip
+    chunks = render("debian-12", "libvirt.clean")
+    gone = {"file.absent": made, "require": [{"virt": "libvirt_clean_idle"}]}
+    assert gone in chunks
+    assert "try-restart salt-minion" in chunks[-1]["cmd.run"]
+    assert chunks[-1]["onchanges"] == [{"file": "libvirt_clean_exporter"}]
+
+
 def test_clean_takes_away_what_apply_installs_but_what_others_may_need(render):
     for distribution in ("debian-12", "debian-13", "rocky-9", "sles-15.6"):
         chunks = render(distribution, "libvirt.clean")
@@ -341,6 +353,7 @@ def test_clean_removes_what_keys_placed_and_leaves_the_ca_of_others(render, tmp_
     place = tmp_path / "it's here"
     steps = render("debian-12", "libvirt.clean", {"keys": {"basepath": str(place)}})
     steps = [one for one in steps if "file.absent" in one]
+    steps = [one for one in steps if not one["file.absent"].endswith("virt_exporter.conf")]
     assert all(one["file.absent"].startswith(f"{place}/") for one in steps)
 
     def placed():

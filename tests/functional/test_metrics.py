@@ -251,6 +251,26 @@ def test_who_says_nothing_hinders_nobody_and_too_many_are_sent_away():
         assert silent[-1].recv(1) == b""
 
 
+def test_who_goes_on_slowly_keeps_no_place_for_ever(monkeypatch):
+    monkeypatch.setattr(server, "_LONGEST_S", 0.2)
+    with served(NUMBERS) as one:
+        line = socket.create_connection(("127.0.0.1", one.server_address[1]))
+        line.settimeout(0.05)
+        line.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+
+        def is_cut():
+            try:
+                line.sendall(b"x")
+                return line.recv(1) == b""
+            except TimeoutError:
+                return False
+            except OSError:
+                return True
+
+        with line:
+            until(is_cut, "cut off")
+
+
 def test_an_address_that_is_taken_is_one_line():
     with served() as one, pytest.raises(errors.OperationFailed, match="cannot listen on") as exc:
         server.Exporter("127.0.0.1", one.server_address[1], list)

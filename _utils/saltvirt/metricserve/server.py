@@ -23,8 +23,9 @@ from saltvirt.metricserve import text
 log = logging.getLogger(__name__)
 
 PATH = "/metrics"
-# so many are answered at once, and who says nothing for so long is not answered any more
-_AT_ONCE, _SILENT_S = 8, 10
+# so many are answered at once; who says nothing for so long is not answered any more, nor who is
+# not done after so long
+_AT_ONCE, _SILENT_S, _LONGEST_S = 8, 10, 60
 
 # (file of the certificate, file of its key)
 TlsPair = tuple[str, str]
@@ -85,8 +86,9 @@ class Exporter(ThreadingHTTPServer):
             if self.tls:
                 context = self._tls_context(self.tls)
                 request = context.wrap_socket(request, server_side=True)
-            super().process_request_thread(request, client_address)
-        except (OSError, errors.VirtError) as exc:
+            with _bounded(request):
+                super().process_request_thread(request, client_address)
+        except (OSError, RuntimeError, errors.VirtError) as exc:
             log.debug("metrics: %s: %s", client_address, exc)
             self.shutdown_request(request)
         finally:
@@ -96,6 +98,24 @@ class Exporter(ThreadingHTTPServer):
         """Who went away is no error of ours."""
         level = logging.DEBUG if isinstance(sys.exc_info()[1], OSError) else logging.ERROR
         log.log(level, "metrics: %s", client_address, exc_info=True)
+
+
+@contextlib.contextmanager
+def _bounded(request: socket.socket) -> Iterator[None]:
+    """Cut a connection off that is open for too long, however slowly its other side goes on. Raises
+    RuntimeError where the system has no room for a thread."""
+
+    def cut() -> None:
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(request, socket.SHUT_RDWR)
+
+    timer = threading.Timer(_LONGEST_S, cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class _Handler(BaseHTTPRequestHandler):
