@@ -1,4 +1,4 @@
-"""The lab as pytest fixtures: `lab`, shared by all tests, and `fresh_lab`, one's own.
+"""The lab as pytest fixtures: `lab`, shared by all integration tests, and `fresh_lab`, one's own.
 
 Environment: SALTVIRT_LAB_KEEP=1 uses the lab that is up (SALTVIRT_LAB, or "lab"),
 brings it up if it is not, and leaves it; SALTVIRT_LAB_DEBIAN and SALTVIRT_LAB_SALT
@@ -175,9 +175,10 @@ def skip_without_lab():
         pytest.skip(reason)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def lab():
-    """The lab of this test run: a master and two hypervisors, synced with this tree."""
+    """The lab of tests/integration: a master and two hypervisors, synced with this tree. It goes
+    down before other tests begin: a lab that does nothing takes one fiftieth of a core."""
     skip_without_lab()
     keep = os.environ.get("SALTVIRT_LAB_KEEP") == "1"
     cloud = Lab(paths.instance_name() if keep else f"test-{os.getpid()}")

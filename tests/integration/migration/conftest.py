@@ -5,7 +5,7 @@ import pytest
 from tests.integration.migration import counter
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cloud(lab):
     """The lab with libvirt set up by the formula, and the counting guest's files."""
     counter.install(lab)
