@@ -18,44 +18,46 @@ SIDES = [
     o.Side("crashed"),
     o.Side("in an unknown state"),
 ]
-ALL = list(itertools.product(SIDES, SIDES, [(True, True), (True, False), (False, False)]))
+# was it active, was it running
+WAS = ((True, True), (True, False), (False, False))
 
 
-@pytest.mark.parametrize(("here", "there", "was"), ALL)
-def test_no_living_guest_is_ever_ended(here, there, was):
-    found = o.decide(here, there, *was)
-    if there.alive:
-        assert o.END_THERE not in found.actions
-    if here.alive:
-        assert not {o.END_HERE, o.FORGET_HERE} & set(found.actions)
-    if o.END_HERE in found.actions or o.FORGET_HERE in found.actions:
-        assert there.alive
-    if o.END_THERE in found.actions:
-        assert here.state != o.GONE
-    if o.RESUME_HERE in found.actions:
-        assert there.state == o.GONE
-
-
-@pytest.mark.parametrize(("here", "there", "was"), ALL)
-def test_in_post_copy_neither_side_is_touched(here, there, was):
-    if here.split or (there.split and here.state != o.GONE):
+@pytest.mark.parametrize("here", SIDES, ids=str)
+def test_no_living_guest_is_ever_ended(here):
+    for there, was in itertools.product(SIDES, WAS):
         found = o.decide(here, there, *was)
-        assert (found.outcome, found.actions) == (o.UNDECIDED, ())
-        assert "post-copy" in found.words
+        actions, pair = set(found.actions), (there, was)
+        assert not (there.alive and o.END_THERE in actions), pair
+        assert not (here.alive and {o.END_HERE, o.FORGET_HERE} & actions), pair
+        assert there.alive or not {o.END_HERE, o.FORGET_HERE} & actions, pair
+        assert here.state != o.GONE or o.END_THERE not in actions, pair
+        assert there.state == o.GONE or o.RESUME_HERE not in actions, pair
 
 
-@pytest.mark.parametrize(("here", "there", "was"), ALL)
-def test_disks_are_only_cleaned_where_the_guest_is_not(here, there, was):
+def test_in_post_copy_neither_side_is_touched():
+    pairs = [
+        (here, there) for here, there in itertools.product(SIDES, SIDES)
+        if here.split or (there.split and here.state != o.GONE)
+    ]  # fmt: skip
+    assert len(pairs) > 30
+    for (here, there), was in itertools.product(pairs, WAS):
+        found = o.decide(here, there, *was)
+        assert (found.outcome, found.actions) == (o.UNDECIDED, ()), (here, there, was)
+        assert "post-copy" in found.words, (here, there, was)
+
+
+@pytest.mark.parametrize("here", SIDES, ids=str)
+def test_disks_are_only_cleaned_where_the_guest_is_not(here):
     """MOVED removes the source's disks, UNDONE the target's."""
-    found = o.decide(here, there, *was)
-    if found.outcome == o.MOVED:
-        gone = here.state == o.GONE
-        assert there.alive or (there.state in (o.OFF, o.RUNNING) and gone)
-    if found.outcome == o.UNDONE:
-        assert here.state != o.GONE
-        assert not there.alive
-    if found.outcome == o.UNDECIDED:
-        assert found.words
+    gone = here.state == o.GONE
+    for there, was in itertools.product(SIDES, WAS):
+        found, pair = o.decide(here, there, *was), (there, was)
+        if found.outcome == o.MOVED:
+            assert there.alive or (there.state in (o.OFF, o.RUNNING) and gone), pair
+        elif found.outcome == o.UNDONE:
+            assert not gone and not there.alive, pair
+        else:
+            assert found.outcome == o.UNDECIDED and found.words, pair
 
 
 @pytest.mark.parametrize(
