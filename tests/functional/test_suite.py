@@ -236,15 +236,47 @@ def test_what_tests_import_is_compiled_once_and_outside_of_the_tree(tmp_path, mo
 
 
 def test_the_longest_files_are_there_and_begin_first():
-    one, other = conftest.LONGEST
-    assert all((paths.REPOSITORY / name).is_file() for name in (one, other))
+    one, other, *_ = conftest.LONGEST
+    assert all((paths.REPOSITORY / name).is_file() for name in conftest.LONGEST)
     items = [
         SimpleNamespace(nodeid=f"{name}::test_x", get_closest_marker=lambda _: None)
         for name in ("tests/a.py", other, "tests/b.py", one)
     ]
-    conftest.pytest_collection_modifyitems(items)
+    conftest.pytest_collection_modifyitems(None, items)
     names = [item.nodeid.partition(":")[0] for item in items]
     assert names == [other, one, "tests/a.py", "tests/b.py"]
+
+
+SLOW = """
+import pytest
+
+@pytest.mark.parametrize("n", range(5))
+def test_some(n):
+    pass
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", range(5))
+def test_all(n):
+    pass
+
+@pytest.mark.parametrize("n", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_one(n):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("slow", "counts"),
+    [("", {"passed": 6, "skipped": 2, "deselected": 4}), ("1", {"passed": 12})],
+)
+def test_of_many_slow_cases_one_is_reported(pytester, monkeypatch, slow, counts):
+    pytester.makeconftest((paths.REPOSITORY / "tests/conftest.py").read_text())
+    pytester.makeini("[pytest]\nmarkers = slow: not now")
+    pytester.makepyfile(SLOW)
+    monkeypatch.setenv("SLOW", slow)
+    monkeypatch.setenv("PYTHONPATH", str(paths.REPOSITORY))
+    done = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    assert done.parseoutcomes() == counts
 
 
 def test_the_python_of_another_salt_has_everything_else_too():
