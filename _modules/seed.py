@@ -25,7 +25,7 @@ with saltvirt.later():
     from saltvirt.images import cache, inspect
     from saltvirt.minion import client
     from saltvirt.seed import data, minion, tree
-    from saltvirt.spec import base
+    from saltvirt.spec import base, values
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -87,13 +87,13 @@ def apply_(
         salt hv1 seed.apply /srv/salt-images/web1/system.qcow2 web1
         salt hv1 seed.apply /srv/roots/web1 web1 config='{"master": "10.0.0.1"}'
     """
-    more = settings.given(kwargs)
+    more, approve_key = settings.given(kwargs), values.flag(approve_key, "approve_key")
     format = more.pop("format", None)
     try:
         request = minion.SeedRequest(
             config=base.mapping(config or {}, "config"),
-            install=install,
-            prep_install=prep_install,
+            install=values.flag(install, "install"),
+            prep_install=values.flag(prep_install, "prep_install"),
             pub_key=pub_key,
             priv_key=priv_key,
             **more,
@@ -161,7 +161,7 @@ def mkconfig(config=None, tmp=None, id_=None, approve_key=True, pub_key=None, pr
     for what, (file_name, text, mode) in texts.items():
         paths[what] = os.path.join(folder, file_name)
         _write(paths[what], text, mode)
-    if approve_key and not (pub_key and priv_key):
+    if values.flag(approve_key, "approve_key") and not (pub_key and priv_key):
         client.hand_in(__salt__, name, found.public_key)
     return paths
 

@@ -574,7 +574,7 @@ def start(name, test=False, **kwargs):
 
         salt '*' virt.start <domain>
     """
-    return _admitted(name, "start", _started, kwargs, test)
+    return _admitted(name, "start", _started, kwargs, values.flag(test, "test"))
 
 
 def _started(dom, admission_config, test):

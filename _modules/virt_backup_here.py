@@ -66,6 +66,7 @@ def backup(
         salt hyper1 virt.backup web1 /srv/backups
     """
     connection.require_binding()
+    whole, test = values.flag(whole, "whole"), values.flag(test, "test")
     compress = backup_policy.compression(compress, key is not None)
     look = __salt__["virt.backup_look"](name, **kwargs)
     if not look["disks"]:

@@ -41,11 +41,6 @@ def _network_spec(arguments):
     return network.parse(**{k: v for k, v in arguments.items() if k in words})
 
 
-def _flag(value, what):
-    """A flag; what is empty counts as False."""
-    return values.boolean(value or False, what)
-
-
 def network_define(
     name,
     bridge,
@@ -129,7 +124,7 @@ def network_define(
         salt 'hyper*' virt.network_define main br0 bridge
     """
     spec = _network_spec(locals())
-    start, autostart = _flag(start, "start"), _flag(autostart, "autostart")
+    start, autostart = values.flag(start, "start"), values.flag(autostart, "autostart")
     with _connect(kwargs) as conn:
         return networks.define(conn, spec, start, autostart)
 
@@ -186,7 +181,7 @@ def network_update(
     """
     spec = _network_spec(locals())
     with _connect(kwargs) as conn:
-        return networks.update(conn, spec, _flag(test, "test"))
+        return networks.update(conn, spec, values.flag(test, "test"))
 
 
 def network_converge(
@@ -226,9 +221,9 @@ def network_converge(
     words = network.NetworkSpec.keys()
     given = {word: kwargs.pop(word) for word in [*kwargs] if word in words}
     spec = network.parse(name=name, **given)
-    restart, test = values.boolean(restart, "restart"), _flag(test, "test")
-    running = None if running is None else _flag(running, "running")
-    autostart = _flag(autostart, "autostart")
+    restart, test = values.boolean(restart, "restart"), values.flag(test, "test")
+    running = None if running is None else values.flag(running, "running")
+    autostart = values.flag(autostart, "autostart")
     desired = desired_networks.DesiredNetwork(spec, running, autostart, restart)
     with _connect(kwargs) as conn:
         return network_state.converge(conn, desired, test).show(test)
@@ -254,7 +249,7 @@ def network_remove(name, force=False, test=False, **kwargs):
 
         salt 'hyper*' virt.network_remove lab test=True
     """
-    force, test = values.boolean(force, "force"), _flag(test, "test")
+    force, test = values.boolean(force, "force"), values.flag(test, "test")
     with _connect(kwargs) as conn:
         return network_state.remove(conn, name, force, test).show(test)
 

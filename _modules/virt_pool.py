@@ -62,11 +62,6 @@ def pool_capabilities(**kwargs):
         return {"computed": False, "pool_types": of_pool.read(conn)}
 
 
-def _flag(value, what):
-    """A flag; what is empty counts as False."""
-    return values.boolean(value or False, what)
-
-
 def pool_define(
     name,
     ptype,
@@ -128,7 +123,9 @@ def pool_define(
     """
     spec = _pool_spec(locals())
     options = pools.PoolOptions(
-        _flag(start, "start"), _flag(transient, "transient"), _flag(build, "build")
+        values.flag(start, "start"),
+        values.flag(transient, "transient"),
+        values.flag(build, "build"),
     )
     with _connect(kwargs) as conn:
         return pools.define(conn, spec, options)
@@ -176,7 +173,7 @@ def pool_update(
     """
     spec = _pool_spec(locals())
     with _connect(kwargs) as conn:
-        return pools.update(conn, spec, _flag(test, "test"))
+        return pools.update(conn, spec, values.flag(test, "test"))
 
 
 def pool_converge(
@@ -227,12 +224,12 @@ def pool_converge(
     desired = desired_pools.DesiredPool(
         name=str(name),
         spec=pool.from_state(name=name, **about) if any(about.values()) else None,
-        running=None if running is None else _flag(running, "running"),
-        autostart=_flag(autostart, "autostart"),
-        transient=_flag(transient, "transient"),
+        running=None if running is None else values.flag(running, "running"),
+        autostart=values.flag(autostart, "autostart"),
+        transient=values.flag(transient, "transient"),
         restart=values.boolean(restart, "restart"),
     )
-    test = _flag(test, "test")
+    test = values.flag(test, "test")
     with _connect(kwargs) as conn:
         return pool_state.converge(conn, desired, test).show(test)
 
@@ -261,7 +258,7 @@ def pool_remove(name, purge=False, force=False, test=False, **kwargs):
         salt 'hyper*' virt.pool_remove images test=True
     """
     purge, force = values.boolean(purge, "purge"), values.boolean(force, "force")
-    test = _flag(test, "test")
+    test = values.flag(test, "test")
     with _connect(kwargs) as conn:
         return pool_state.remove(conn, name, purge, force, test).show(test)
 

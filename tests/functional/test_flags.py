@@ -37,6 +37,11 @@ def test_what_is_neither_is_refused(guest, verb):
     assert names(guest) == ["test", "web1"]
 
 
+def test_what_is_no_test_starts_it(guest):
+    assert guest.modules["virt.start"]("web1", test="False") is True
+    assert guest.conn.lookupByName("web1").isActive()
+
+
 def test_a_change_for_the_next_start_waits(guest):
     dom = guest.conn.lookupByName("test")
     before = dom.info()[2]

@@ -65,8 +65,8 @@ def boolean(value: Any, what: str) -> bool:
 
 
 def flag(value: Any, what: str) -> bool:
-    """As ``boolean``; None is False."""
-    return value is not None and boolean(value, what)
+    """As ``boolean``; what is empty is False."""
+    return boolean(value or False, what)
 
 
 def text(value: Any, what: str) -> str:
