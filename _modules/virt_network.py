@@ -239,7 +239,8 @@ def network_remove(name, force=False, test=False, **kwargs):
     :param test: only tell what would change
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dict: ``changes`` (what differs to ``old`` and ``new``), ``comment`` (a sentence)
+    :return: a dict: ``changes`` (what differs to ``old`` and ``new``), ``comment`` (a sentence, and
+        one that names the guests that are off and cannot be started without it)
 
     :raises InvalidInput: running guests are on it
 

@@ -247,7 +247,8 @@ def pool_remove(name, purge=False, force=False, test=False, **kwargs):
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict: ``changes`` (``stopped``, ``deleted``, ``undefined``, ``deleted_volumes``),
-        ``comment`` (a sentence)
+        ``comment`` (a sentence, and one that names the guests that are off and cannot be started
+        without it)
 
     :raises InvalidInput: guests have volumes of it: those that run, with ``purge`` any
 

@@ -376,3 +376,18 @@ def test_a_flag_that_is_the_text_false_is_false(virt, conn):
     assert (network.isActive(), network.autostart()) == (0, 0)
     virt["virt.network_remove"]("lab", test="False")
     assert "lab" not in names(conn)
+
+
+def test_who_cannot_be_started_without_it_is_named(virt, conn):
+    virt["virt.network_define"]("lab", None, None)
+    guest = conn.defineXML(
+        "<domain type='test'><name>off</name><memory>1024</memory><os><type>hvm</type></os>"
+        "<devices><interface type='network'><source network='lab'/></interface></devices></domain>"
+    )
+    try:
+        words = "off cannot be started without it: each has an interface on it"
+        for test in (True, False):
+            found = virt["virt.network_remove"]("lab", test=test)
+            assert found["comment"].endswith(f"removed. {words}")
+    finally:
+        guest.undefine()

@@ -53,6 +53,17 @@ def test_what_is_not_there_needs_no_removal(place):
     assert found.quiet == "is not there"
 
 
+def test_who_cannot_be_started_without_it_is_named(place, pool):
+    place.conn.defineXML(
+        "<domain type='test'><name>off</name><memory>1024</memory><os><type>hvm</type></os>"
+        "<devices><disk type='volume'><source pool='there' volume='base.raw'/>"
+        "<target dev='vda'/></disk></devices></domain>"
+    )
+    for test in (True, False):
+        [note] = remove(place, test=test).notes
+        assert note.startswith("off cannot be started without it: each has a disk")
+
+
 @pytest.mark.parametrize("purge", [True, False])
 def test_what_would_go_is_said_and_stays(place, pool, purge):
     found = remove(place, purge=purge, test=True)

@@ -124,6 +124,17 @@ def users(conn: libvirt.virConnect, network: libvirt.virNetwork) -> list[str]:
     return sorted({name for name, _ in _interfaces(conn, network)})
 
 
+def _off(conn: libvirt.virConnect, name: str) -> set[str]:
+    """The names of the guests that do not run and have an interface on a network."""
+    found = set()
+    for dom in conn.listAllDomains():
+        with unless_gone():
+            sources = ElementTree.fromstring(dom.XMLDesc(0)).iterfind("devices/interface/source")
+            if not dom.isActive() and any(one.get("network") == name for one in sources):
+                found.add(dom.name())
+    return found
+
+
 def remove(conn: libvirt.virConnect, name: str, force: bool = False, test: bool = False) -> Outcome:
     """Stops and undefines a network; the Outcome.
 
@@ -142,6 +153,10 @@ def remove(conn: libvirt.virConnect, name: str, force: bool = False, test: bool 
     active, persistent = bool(network.isActive()), bool(network.isPersistent())
     outcome.switch("active", active, False, "stopped")
     outcome.switch("defined", True, False, "removed")
+    if off := sorted(_off(conn, str(name))):
+        outcome.notes.append(
+            f"{confidential.listed(off)} cannot be started without it: each has an interface on it"
+        )
     if not test:
         if active:
             networks.stop(network)
