@@ -280,3 +280,42 @@ def test_a_guest_that_is_off_is_not_started_where_there_is_no_room(host):  # noq
     assert holds(path, 2) and not dom.isActive()
     full["virt.revert_snapshot"]("g", "a", overcommit=True)
     assert dom.isActive()
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\tb"])
+def test_a_name_that_xml_does_not_keep_is_refused(host, name):  # noqa: F811
+    host.define(host.device(host.disk("g.raw", "raw"), format="raw"))
+    for given in ({"name": name}, {"suffix": name}):
+        with pytest.raises(CommandExecutionError, match=r"more than one line|has a tab"):
+            host.call("snapshot", "g", **given)
+
+
+def test_a_layer_of_a_guest_that_is_off_is_where_it_is_named_and_private(host):  # noqa: F811
+    path = host.disk("g.raw", "raw")
+    path.chmod(0o640)
+    host.define(host.device(path, format="raw"))
+    for test in (True, False):
+        with pytest.raises(CommandExecutionError, match=r"g.a, b while g is off.* has a comma"):
+            host.call("snapshot", "g", "a, b", test=test)
+    host.call("snapshot", "g", "a")
+    assert os.stat(host.now()).st_mode & 0o777 == 0o640
+    host.dom.create()
+    host.call("snapshot", "g", "a, b")
+    assert os.path.exists(host.now())
+    host.dom.destroy()
+    host.dom.create()
+
+
+def test_libvirt_does_not_end_when_a_snapshot_of_other_disks_is_deleted(host):  # noqa: F811
+    """libvirt 9.0 would: a disk of the snapshot that the running guest no longer has."""
+    data = host.disk("data.qcow2")
+    dom = host.define(host.device(host.disk("g.qcow2")) + host.device(data, "vdb"))
+    host.call("snapshot", "g", "a")
+    dom.detachDeviceFlags(host.device(data, "vdb"), CONFIG)
+    dom.create()
+    for test in (True, False):
+        with pytest.raises(CommandExecutionError, match=r"vdb was \S* at that time .*stop the"):
+            host.call("delete_snapshots", "g", "a", test=test)
+    dom.destroy()
+    host.call("delete_snapshots", "g", "a")
+    assert host.names() == []

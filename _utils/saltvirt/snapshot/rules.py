@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from saltvirt import errors
@@ -40,7 +40,9 @@ class GuestDisk:
 class Guest:
     """What of a guest its snapshots depend on. memory_kib: what it has of its memory now; what the
     balloon has taken is not in a snapshot. variables: it has firmware that keeps variables.
-    tpm: it has an emulated TPM. disks: those that it may write to."""
+    tpm: it has an emulated TPM. disks: those that it may write to. compared: {target: place} of all
+    its disks and drives while it runs; None where libvirt does not compare them with those of a
+    snapshot."""
 
     name: str
     running: bool = False
@@ -48,6 +50,7 @@ class Guest:
     variables: bool = False
     tpm: bool = False
     disks: tuple[GuestDisk, ...] = ()
+    compared: Mapping[str, str | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,16 @@ def refuse_name(name: str, choice: Choice) -> None:
         raise errors.InvalidInput(
             f"an internal snapshot cannot be called {name}: QEMU does not find a name with a quote "
             "or a backslash again"
+        )
+
+
+def refuse_layer(guest: Guest, path: str) -> None:
+    """Raises InvalidInput for the path of a layer that libvirt makes elsewhere: it doubles each
+    comma where it has qemu-img make the layers of a guest that is off."""
+    if "," in path and not guest.running:
+        raise errors.InvalidInput(
+            f"libvirt makes no file {path} while {guest.name} is off, as the path has a comma: "
+            f"take a name without one, or start {guest.name} first"
         )
 
 
@@ -240,14 +253,17 @@ def deletion_order(guest: Guest, tree: Tree, doomed: Collection[str]) -> list[st
     Raises Refused, with what to do first, where there is none; nothing is to be deleted then.
     """
     stay, order = {one.name: one for one in tree}, list[str]()
-    disks = {disk.place for disk in guest.disks}
+    disks, has = {disk.place for disk in guest.disks}, guest.compared
     while True:
         why = None
         for name in (name for name in tree.newest_first() if name in doomed and name in stay):
             reason = _in_the_way(tree, stay, stay[name], disks, guest.running)
+            reason = reason or _not_while_it_runs(stay[name], has)
             if reason is None:
                 order.append(name)
-                disks = _merged(stay.pop(name), disks)
+                gone = stay.pop(name)
+                disks = _merged(gone, disks)
+                has = has and {to: next(iter(_merged(gone, {at}))) for to, at in has.items()}
                 break
             why = f"snapshot {name} of {guest.name} cannot be deleted: {reason}"
         else:
@@ -260,6 +276,43 @@ def _merged(gone: Snapshot, disks: set[str | None]) -> set[str | None]:
     """Where the guest's disks are once a snapshot is deleted: a layer goes into what is below."""
     bases = {disk.layer: disk.base for disk in gone.disks if disk.layer}
     return {bases.get(place, place) if place else None for place in disks}
+
+
+def _other(one: Snapshot, has: Mapping[str, str | None] | None) -> tuple[str, str, str] | None:
+    """(target, what was there at an internal snapshot, what is there now) of a disk or drive that
+    has another place now; None without one. has: see Guest.compared."""
+    for disk in one.disks if has is not None and not one.external else ():
+        then = disk.base or "empty"
+        now = (has.get(disk.target) or "empty") if has and disk.target in has else "not there"
+        if now != then:
+            return disk.target, then, now
+    return None
+
+
+def _not_while_it_runs(one: Snapshot, has: Mapping[str, str | None] | None) -> str | None:
+    """Why libvirt deletes an internal snapshot only while the guest is off."""
+    other = _other(one, has)
+    if other is None:
+        return None
+    target, then, now = other
+    return f"{target} was {then} at that time and is {now}: stop the guest first"
+
+
+def refuse_left(guest: str, tree: Tree, plan: RevertPlan, lost: Collection[str] = ()) -> None:
+    """Raises Refused for a snapshot that is to go after the guest was put back, and that libvirt
+    does not delete from the guest that runs then. lost: targets of the drives that are empty
+    then."""
+    target = tree[plan.name]
+    has = {disk.target: None if disk.target in lost else disk.base for disk in target.disks}
+    for one in (tree[name] for name in plan.deleted):
+        other = _other(one, has) if one.inside <= target.inside else None
+        if other:
+            drive, then, now = other
+            raise errors.Refused(
+                f"cannot revert {guest}: {one.name} could not be deleted afterwards, as {drive} is "
+                f"{now} at {plan.name} and {then} at {one.name}: stop {guest} and delete "
+                f"{one.name} first"
+            )
 
 
 def _in_the_way(

@@ -84,6 +84,14 @@ def line(value: Any, what: str) -> str:
     return found
 
 
+def label(value: Any, what: str) -> str:
+    """Text on one line without tabs, which an attribute of XML gives back as they are."""
+    found = line(value, what)
+    if "\t" in found:
+        raise InvalidInput(f"{what} {value!r} has a tab")
+    return found
+
+
 def secret(value: Any, what: str) -> str:
     """Text that no error shows."""
     if not isinstance(value, str | int) or _CONTROL.search(str(value)) or str(value) == "":

@@ -20,7 +20,7 @@ def _allocation(value: Any, what: str) -> int:
 
 def _name(value: Any, what: str) -> str:
     """A volume's name: a file name, on ESX with a folder."""
-    text = values.text(value, what)
+    text = values.label(value, what)
     if text.startswith("/") or ".." in text.split("/"):
         raise InvalidInput(f"{what} {value!r} is not a volume's name")
     return text

@@ -229,6 +229,51 @@ def test_nothing_to_delete_is_an_order():
     assert rules.deletion_order(guest(), Tree(), []) == []
 
 
+def with_drive(name, medium, parent=None, at=1):
+    """An internal snapshot of a guest with a drive."""
+    disks = SnapshotDisk("vda", INTERNAL, SYSTEM), SnapshotDisk("hda", "no", medium)
+    return Snapshot(name, parent, at, "running", memory=INTERNAL, disks=disks)
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        ({"vda": SYSTEM}, "hda was /i/a.iso at that time and is not there: stop the guest first"),
+        ({"vda": SYSTEM, "hda": None}, "hda was /i/a.iso at that time and is empty"),
+        ({"vda": SYSTEM, "hda": "/i/b.iso"}, "hda was /i/a.iso at that time and is /i/b.iso"),
+        ({"vda": SYSTEM, "hda": "/i/a.iso"}, None),
+        (None, None),
+    ],
+)
+def test_libvirt_deletes_no_snapshot_of_a_running_guest_with_other_disks(now, words):
+    snapshots = Tree([with_drive("a", "/i/a.iso"), with_drive("b", now and now.get("hda"), "a")])
+    if words is None:
+        found = rules.deletion_order(guest(True, compared=now), snapshots, ["a"])
+        assert found == ["a"]
+        return
+    with pytest.raises(errors.Refused, match=f"snapshot a of g cannot be deleted: {words}"):
+        rules.deletion_order(guest(True, compared=now), snapshots, ["a", "b"])
+
+
+def test_what_could_not_be_deleted_after_a_revert_is_refused_before():
+    snapshots = Tree([with_drive("a", "/i/a.iso"), with_drive("b", "/i/b.iso", "a", 2)])
+    plan = rules.revert("g", snapshots, "a", cleanup=True)
+    with pytest.raises(errors.Refused, match=r"hda is /i/a.iso at a and /i/b.iso at b: stop g"):
+        rules.refuse_left("g", snapshots, plan)
+    with pytest.raises(errors.Refused, match=r"hda is empty at a"):
+        rules.refuse_left("g", snapshots, plan, {"hda": "/i/a.iso"})
+    same = Tree([with_drive("a", "/i/a.iso"), with_drive("b", "/i/a.iso", "a", 2)])
+    rules.refuse_left("g", same, plan)
+    rules.refuse_left("g", snapshots, rules.revert("g", snapshots, "b"))
+
+
+def test_libvirt_makes_no_layer_with_a_comma_while_the_guest_is_off():
+    rules.refuse_layer(guest(True), "/i/g.a,b")
+    rules.refuse_layer(guest(), "/i/g.a b")
+    with pytest.raises(errors.InvalidInput, match=r"/i/g.a,b while g is off.*comma.*start g first"):
+        rules.refuse_layer(guest(), "/i/g.a,b")
+
+
 TEXT = """<domainsnapshot><name>s</name><description>words</description><state>running</state>
 <parent><name>p</name></parent><creationTime>7</creationTime><memory snapshot='internal'/><disks>
 <disk name='vda' snapshot='internal'/><disk name='vdb' snapshot='no'/>

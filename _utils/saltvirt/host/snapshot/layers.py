@@ -10,18 +10,26 @@ import contextlib
 import logging
 import os
 import shutil
+import stat
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from saltvirt import errors
+from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.snapshot import checkpoints
 from saltvirt.host.storage import deletion, files, usage
 from saltvirt.images import chain, clone, confined, header
 from saltvirt.xml import tree
 
+if TYPE_CHECKING:
+    from saltvirt.snapshot.tree import Snapshot
+
 log = logging.getLogger(__name__)
+
+_OWNERS = 0o600
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,23 @@ def revert(
     for one in above:
         one.delete(libvirt.VIR_DOMAIN_SNAPSHOT_DELETE_METADATA_ONLY)
     _make_current(domain, snapshot)
+
+
+def protect(conn: libvirt.virConnect, taken: Snapshot) -> list[str]:
+    """Gives the layers that libvirt made of a guest that is off the mode of what they are on, as
+    each user of the host may read what libvirt makes there. Sentences about those where this
+    failed."""
+    notes = []
+    for disk in taken.disks if connection.is_local(conn) else ():
+        if not disk.layer or not files.is_regular(disk.layer):
+            continue
+        try:
+            is_file = disk.base is not None and files.is_regular(disk.base)
+            mode = stat.S_IMODE(os.stat(disk.base or "").st_mode) if is_file else 0
+            os.chmod(disk.layer, mode | _OWNERS)
+        except OSError as exc:
+            notes.append(f"others may be able to read {disk.layer}: {exc.strerror}")
+    return notes
 
 
 def stop(domain: libvirt.virDomain) -> None:

@@ -15,6 +15,9 @@ from saltvirt.snapshot import tree as model
 
 # the rules are those of QEMU's disks
 DRIVER = "QEMU"
+# since this version libvirt compares all disks before it deletes an internal snapshot of a guest
+# that runs, and 9.0 ends by a fault where one is not there
+_COMPARES = 9_000_000
 
 
 def oldest_first(domain: libvirt.virDomain) -> list[libvirt.virDomainSnapshot]:
@@ -47,7 +50,25 @@ def guest(conn: libvirt.virConnect, domain: libvirt.virDomain) -> rules.Guest:
         variables=ours and model.has_variables(root),
         tpm=root.find("devices/tpm/backend[@type='emulator']") is not None,
         disks=tuple(_disks(conn, root)) if ours else (),
+        compared=_places(conn, root) if compares(conn) and domain.isActive() else None,
     )
+
+
+def compares(conn: libvirt.virConnect) -> bool:
+    """Whether libvirt deletes an internal snapshot of a guest that runs only while all disks and
+    media are those of the snapshot."""
+    return bool(conn.getType() == DRIVER and conn.getLibVersion() >= _COMPARES)
+
+
+def _places(conn: libvirt.virConnect, root: ElementTree.Element) -> dict[str, str | None]:
+    """{target: where it has its data} of all disks and drives."""
+    found = {}
+    for node in root.iterfind("devices/disk"):
+        target = node.find("target")
+        if target is not None:
+            source = node.find("source")
+            found[target.get("dev", "")] = model.place(source, functools.partial(_volume, conn))
+    return found
 
 
 def _disks(conn: libvirt.virConnect, root: ElementTree.Element) -> Iterator[rules.GuestDisk]:

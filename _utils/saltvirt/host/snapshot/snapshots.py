@@ -127,9 +127,10 @@ def create(conn: libvirt.virConnect, guest: str, wanted: SnapshotRequest) -> Tak
         made = plan.domain.snapshotCreateXML(document.tostring(), _flags(plan.choice, wanted))
     if plan.choice.external and any(disk.kind == "volume" for disk in plan.guest.disks):
         layers.name_paths(conn, plan.domain, made)
-    notes = plan.notes
+    taken = read.snapshot(conn, made)
+    notes = (*plan.notes, *(() if plan.guest.running else layers.protect(conn, taken)))
     try:
-        snapshot_state.save(conn, plan.domain, read.snapshot(conn, made))
+        snapshot_state.save(conn, plan.domain, taken)
     except errors.OperationFailed as exc:
         notes = (*notes, f"its firmware variables and TPM state are not saved: {exc.text}")
     return Taken(made.getName(), notes)
@@ -142,9 +143,10 @@ def plan_create(conn: libvirt.virConnect, guest: str, wanted: SnapshotRequest) -
 
 
 def _plan(conn: libvirt.virConnect, guest: str, wanted: SnapshotRequest) -> _Plan:
-    for what in ("name", "suffix", "description"):
+    parts = {"name": values.label, "suffix": values.label, "description": values.text}
+    for what, parse in parts.items():
         if getattr(wanted, what):
-            values.text(getattr(wanted, what), what)
+            parse(getattr(wanted, what), what)
     if str(wanted.name or "").lower() == str(guest).lower():
         raise errors.InvalidInput(
             f"a snapshot of {guest} cannot be called {wanted.name} like the guest itself"
@@ -192,12 +194,13 @@ def _layers(guest: rules.Guest, name: str, images_dir: str | None) -> Iterator[t
     named: set[str] = set()
     for disk in guest.disks:
         path = _layer_path(guest.name, disk, name, images_dir)
+        by_libvirt = path not in named and disk.kind == "file"
         if path in named:
             path = f"{disk.path}.{name}"
-        elif disk.kind == "file":
-            named.add(path)
-            continue
+        rules.refuse_layer(guest, path)
         named.add(path)
+        if by_libvirt:
+            continue
         if os.path.lexists(path):
             raise errors.AlreadyExists(f"{path} for the snapshot {name} already exists")
         yield disk.target, path
@@ -453,6 +456,9 @@ def _wanted(
     changed = [tree[one] for one in (plan.name, *plan.deleted)]
     read.refuse_without_disks(conn, domain, changed, "revert", next_start=True)
     _refuse_failing(conn, domain, tree, plan.name)
+    if read.compares(conn) and tree[plan.name].state in returning.RUNS:
+        lost = returning.lost_media(conn, _by_name(domain)[plan.name])
+        rules.refuse_left(guest, tree, plan, lost)
     return domain, tree, plan
 
 
