@@ -1306,7 +1306,7 @@ def test_a_start_that_fails_for_another_reason_is_told_at_once(guests, monkeypat
     assert len(tried) == 1
 
 
-@pytest.mark.parametrize("stopped", ["kill", "shut_down"])
+@pytest.mark.parametrize("stopped", ["kill", "shut_down", "leave"])
 def test_a_start_that_waits_for_a_lock_ends_when_the_guest_is_stopped(guests, monkeypatch, stopped):
     monkeypatch.setattr(guests.clock, "sleep", lambda for_s: None)
     tried = locked(monkeypatch, 10**6)

@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -765,3 +766,12 @@ def test_what_is_no_question_is_named_and_the_next_one_answered(
     found = [line for line in said if f" of {sender}: " in line]
     assert [line.startswith(words) for line in found] == ([True] if words else [])
     assert "\x1b" not in caplog.text
+
+
+def test_what_waits_for_a_guest_ends_when_it_is_ignored_or_taken_back():
+    """Its start waited for the lock of its disk, up to 100 s, and then went on by itself."""
+    left = []
+    guests = SimpleNamespace(managed=frozenset({"web1", "db1"}), leave=left.append)
+    one = SimpleNamespace(guests=guests, managed=lambda: frozenset({"db1"}), names=set, own=set)
+    service.Service._give_names(one)
+    assert left == ["web1"] and guests.managed == {"db1"}

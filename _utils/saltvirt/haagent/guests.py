@@ -275,6 +275,10 @@ class Guests:
         self._unwanted.add(name)
         self._begin("kill", name, self._kill)
 
+    def leave(self, name: str) -> None:
+        """It is a person's from now on. A start of it that waits for a disk ends."""
+        self._unwanted.add(name)
+
     def shut_down(self, name: str) -> None:
         """It is asked to shut down, again and again; in the end its power is taken."""
         self._unwanted.add(name)

@@ -303,7 +303,10 @@ class Service:
         return {*self.state.kept.registry.guests, *self.state.kept.pending.guests}
 
     def _give_names(self) -> None:
-        self.guests.names, self.guests.managed = self.names(), self.managed()
+        managed = self.managed()
+        for name in self.guests.managed - managed:
+            self.guests.leave(name)
+        self.guests.names, self.guests.managed = self.names(), managed
         self.guests.own = self.own()
 
     def managed(self) -> frozenset[str]:
