@@ -14,7 +14,7 @@ pytest.importorskip("salt")
 
 from saltvirt import confidential, errors
 from saltvirt.host.provision import admission, create, disks, guest_builder
-from saltvirt.images import sources
+from saltvirt.images import clone, sources
 from saltvirt.seed import backends
 from saltvirt.spec.disk import DiskSpec
 from tests.functional.conftest import load_with_folders
@@ -590,6 +590,46 @@ def test_no_disk_is_a_copy_of_a_device_that_a_guest_writes_to(host, image):
         host.init("two", disk=None, disks=[copy])
     finally:
         subprocess.run(["losetup", "-d", device], check=True)
+
+
+@pytest.mark.parametrize("verb", ["init", "update"])
+def test_no_guest_writes_to_its_disk_while_that_is_copied(host, image, monkeypatch, verb):
+    """A guest that is off when its disk is taken for an image may be started while that is read."""
+    host.init("web1", image=image, disks=[{"name": "system", "size": 16}])
+    source = str(host.images / "web1_system.qcow2")
+    disk = {"name": "copy", "size": 16, "image": source}
+    if verb == "update":
+        host.init("web9", disks=[{"name": "system", "size": 4}])
+    fill, said = clone._fill, []
+
+    def filled(*arguments):
+        method = fill(*arguments)
+        argv = ["qemu-io", "-c", "write -P 7 0 64k", source]
+        said.append(subprocess.run(argv, capture_output=True, text=True, check=False).stderr)
+        return method
+
+    monkeypatch.setattr(clone, "_fill", filled)
+    if verb == "init":
+        host.init("web9", disks=[disk])
+    else:
+        host.modules["virt.update"]("web9", disks=[disk])
+    assert ['Failed to get "write" lock' in words for words in said] == [True]
+
+
+def test_what_was_written_to_an_image_while_it_was_copied_is_no_disk(host, image, monkeypatch):
+    """As on a device, where QEMU's locks are not seen."""
+    fill = clone._fill
+
+    def filled(*arguments):
+        method = fill(*arguments)
+        with open(image, "r+b") as file:
+            file.write(b"torn")
+        return method
+
+    monkeypatch.setattr(clone, "_fill", filled)
+    with pytest.raises(errors.OperationFailed, match=r"base.raw was written to while it was copie"):
+        host.init("web9", image=image, disks=[{"name": "system", "size": 16}])
+    assert (names(host), files(host)) == (["test"], [])
 
 
 def test_a_disk_called_seed_is_no_drive_of_cloud_init(host, image):

@@ -117,6 +117,10 @@ class Creation(GuestBuilder):
                 disks.fits(work)
         kernels.fetch(self.kernels, self.tools)
 
+    def make_disks(self) -> None:
+        with disks.images_unchanged(self.works):
+            super().make_disks()
+
     def definition(self) -> Domain:
         return guest_definition.build(self.conn, self.spec, self.works, self.caps, self.warnings)
 

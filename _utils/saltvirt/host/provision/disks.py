@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, cast
 from xml.etree import ElementTree
@@ -26,6 +26,7 @@ from saltvirt.host.storage import (
     identity,
     mounted,
     overlays,
+    unchanged_disks,
     usage,
     volume_content,
 )
@@ -531,6 +532,17 @@ def _file(work: Work, progress: Progress | None, claim: Callable[[str], None] | 
             work.image, work.file, work.format or "", size_bytes=work.size_bytes,
             overlay=bool(work.spec.overlay_image), progress=progress, claim=claim,
         )  # fmt: skip
+
+
+@contextlib.contextmanager
+def images_unchanged(works: Iterable[Work]) -> Iterator[None]:
+    """For the block, which makes the Works, no QEMU begins to write to their images, such as the
+    disk of a guest that is off, and no image is pruned. Raises OperationFailed where one was
+    written to all the same."""
+    sources = [work.image.path for work in works if work.make and work.image]
+    with unchanged_disks.Unchanged(None, sources) as unchanged:
+        yield
+        unchanged.check()
 
 
 def make(

@@ -300,8 +300,9 @@ class Update:
                 self.spec.name, kib, request.vcpus - now.vcpus, places
             )
             undo.push("take back the promised room", room.release)
-        for work in works:
-            disks.make(self.conn, work, undo, room.renew, note=note)
+        with disks.images_unchanged(works):
+            for work in works:
+                disks.make(self.conn, work, undo, room.renew, note=note)
         return room
 
     def requests(self) -> tuple[PlacementRequest, PlacementRequest]:

@@ -65,13 +65,13 @@ def closed(path: str) -> Iterator[bool]:
 
 
 class Unchanged:
-    """A context manager over the paths of disks of one guest.
+    """A context manager over the paths of disks of one guest. guest: its name; None: of images.
 
     Raises OperationFailed when one is open to be written, naming it and the guest.
     """
 
-    def __init__(self, guest: str, paths: Iterable[str]) -> None:
-        self.guest, self.paths = guest, list(paths)
+    def __init__(self, guest: str | None, paths: Iterable[str]) -> None:
+        self.guest, self.paths = guest, list(dict.fromkeys(paths))
         self._open: dict[str, tuple[int, Seen | None]] = {}
 
     def __enter__(self) -> Unchanged:
@@ -100,7 +100,7 @@ class Unchanged:
             raise errors.OperationFailed(f"cannot lock {path}: {why}")
         if taken:
             raise errors.OperationFailed(
-                f"{path} of {self.guest} is open for writing: stop what uses it first"
+                f"{self._named(path)} is open for writing: stop what uses it first"
             )
 
     def check(self) -> None:
@@ -108,6 +108,10 @@ class Unchanged:
         for path, (fd, before) in self._open.items():
             if _seen(fd) != before:
                 raise errors.OperationFailed(
-                    f"{path} of {self.guest} was written to while it was copied; the copy is "
-                    "removed: stop the guest and do it again"
+                    f"{self._named(path)} was written to while it was copied; the copy is "
+                    f"removed: stop {'the guest' if self.guest else 'what writes to it'} and do it "
+                    "again"
                 )
+
+    def _named(self, path: str) -> str:
+        return f"{path} of {self.guest}" if self.guest else path
