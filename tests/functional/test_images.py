@@ -1,6 +1,7 @@
 """Real files, a real qemu-img, a real web server; no libvirt and no root."""
 
 import email.message
+import errno
 import fcntl
 import hashlib
 import http.client
@@ -683,6 +684,22 @@ def test_what_exists_is_left_as_it_is(tmp_path, qcow2):
     with pytest.raises(errors.AlreadyExists):
         clone.clone(inspect.inspect(qcow2), target, "qcow2")
     assert target.read_text() == "mine"
+
+
+@pytest.mark.parametrize("format", ["raw", "qcow2"])
+def test_a_disk_counts_when_its_storage_has_it(tmp_path, qcow2, monkeypatch, format):
+    """A server may say only then that it is full, and a power cut takes what is in memory."""
+    target, flushed = tmp_path / f"vm.{format}", []
+
+    def fsync(fd):
+        flushed.append(os.readlink(f"/proc/self/fd/{fd}"))
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(errors.ImageError, match=r"vm\.\w+: Disk quota exceeded"):
+        clone.clone(inspect.inspect(qcow2), str(target), format)
+    assert flushed == [str(tmp_path / f".vm.{format}.part")]
+    assert not target.exists() and not os.path.exists(flushed[0])
 
 
 def test_a_name_that_is_taken_while_the_disk_is_made_stays(tmp_path):

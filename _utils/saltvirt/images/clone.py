@@ -284,7 +284,9 @@ def _into_device(task: _Task, device: str) -> tuple[str, int]:
         raise errors.ImageError(
             f"{device} has {human_bytes(room)} and the disk needs {human_bytes(task.size_bytes)}"
         )
-    return _convert(task.image, device, "raw", task.progress, existing=True), room
+    method = _convert(task.image, device, "raw", task.progress, existing=True)
+    flush(device)
+    return method, room
 
 
 def _is_device(path: str) -> bool:
@@ -306,6 +308,22 @@ def _place(part: str, target: str) -> None:
         except FileExistsError:
             raise errors.AlreadyExists(f"{target} exists already and is left as it is") from None
         os.rename(part, target)
+
+
+def flush(path: str) -> None:
+    """What was written to a file, a device or a folder is on its storage from now on: neither a
+    power cut nor a full server takes it away. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def flush_name(path: str) -> None:
+    """The same of a name that a folder has got; not every server can do that."""
+    with contextlib.suppress(OSError):
+        flush(os.path.dirname(path))
 
 
 def part(target: str) -> str:
@@ -366,7 +384,9 @@ def whole(target: str, fill: Callable[[str], T], claim: Callable[[str], object] 
         if claim:
             claim(path)
         found = fill(path)
+        flush(path)
         _place(path, target)
+    flush_name(target)
     return found
 
 
