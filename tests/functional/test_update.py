@@ -1,9 +1,14 @@
 """virt.update on libvirt's test driver: what is stored; live changes are tested in the lab."""
 
+import errno
+import hashlib
+import os
 import shutil
 import threading
 import time
 import xml.etree.ElementTree as ET
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -549,6 +554,39 @@ def test_a_kernel_by_address_is_fetched_only_when_it_changes_something(guest, tm
         assert file.read() == "kernel"
     with pytest.raises(errors.VirtError, match=r"cannot fetch salt://vmlinuz"):
         kernels.fetch(wanted, guest_builder.Tools(None, get_url=lambda _address, _to: ""))
+
+
+@pytest.mark.parametrize("ends", ["short", "broken off", "nothing", "other"])
+def test_a_kernel_that_others_start_with_is_replaced_whole_or_not_at_all(tmp_path, ends):
+    spec = BootSpec.parse({"kernel": "salt://vmlinuz"}, "boot")
+    wanted = kernels.place(spec, str(tmp_path))
+    hashed = {"hash_type": "sha256", "hsum": hashlib.sha256(b"new kernel").hexdigest()}
+    download = SimpleNamespace(version=lambda _source: hashed)
+    seen = []
+
+    def get_url(_address, to, content=b"new kernel", ends=None):
+        seen.append(Path(spec.kernel).read_bytes() if os.path.exists(spec.kernel) else None)
+        Path(to).write_bytes(content[:3] if ends == "short" else content)
+        seen.append(Path(spec.kernel).read_bytes() if os.path.exists(spec.kernel) else None)
+        if ends == "broken off":
+            raise OSError(errno.EIO, "the master went away")
+        return "" if ends == "nothing" else to
+
+    if ends == "other":
+        kernels.fetch(wanted, guest_builder.Tools(None, get_url=get_url))
+        other = kernels.place(BootSpec.parse({"kernel": "salt://vmlinuz"}, "boot"), "/x", "dev")
+        assert [*other] != ["/x" + spec.kernel.removeprefix(str(tmp_path))]
+    else:
+        first = partial(get_url, content=b"old kernel")
+        kernels.fetch(wanted, guest_builder.Tools(None, get_url=first))
+        tools = guest_builder.Tools(None, get_url=partial(get_url, ends=ends), download=download)
+        with pytest.raises(errors.VirtError, match=r"fetch"):
+            kernels.fetch(wanted, tools)
+        assert seen == [None, None, b"old kernel", b"old kernel"]
+        assert Path(spec.kernel).read_bytes() == b"old kernel"
+    kernels.fetch(wanted, guest_builder.Tools(None, get_url=get_url, download=download))
+    assert Path(spec.kernel).read_bytes() == b"new kernel"
+    assert [one.name for one in (tmp_path / "_boot").glob(".*")] == [".lock"]
 
 
 @pytest.fixture

@@ -40,7 +40,8 @@ class Creation(GuestBuilder):
         self.caps: Caps | None = None
         self.warnings: list[str] = []
         self.pub_key: str | None = None
-        self.kernels = kernels.place(spec.boot, tools.admission_config.images_dir)
+        images_dir, saltenv = tools.admission_config.images_dir, spec.deploy.saltenv
+        self.kernels = kernels.place(spec.boot, images_dir, saltenv)
 
     def check(self) -> None:
         self.tools.say("check", "checking what was asked for")

@@ -47,7 +47,9 @@ class Minion:
         tools = guest_builder.Tools(
             admission_config=admission_config,
             download=sources.SaltFiles(self.functions, deploy.saltenv, self.read, turn),
-            get_url=self.functions["cp.get_url"],
+            get_url=lambda source, target: self.functions["cp.get_url"](
+                source, target, saltenv=deploy.saltenv
+            ),
             begin=lambda: here.begin(request),
             medium=self._medium(deploy, here),
             say=say,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.host.storage import mounted
-from saltvirt.images import sources
+from saltvirt.images import checksum, clone, locks, sources
 from saltvirt.spec.base import given
 
 if TYPE_CHECKING:
@@ -18,13 +20,14 @@ if TYPE_CHECKING:
 FOLDER = "_boot"
 
 
-def place(boot: BootSpec | None, images_dir: str) -> dict[str, str]:
-    """Points a BootSpec to files of this host; {path: address} of what is to be fetched."""
-    found = {}
+def place(boot: BootSpec | None, images_dir: str, saltenv: str | None = None) -> dict[str, str]:
+    """Points a BootSpec to files of this host; {path: address} of what is to be fetched. saltenv:
+    where ``salt://`` addresses are looked up."""
+    found, env = {}, "" if saltenv in (None, "base") else f"{saltenv} "
     for name in ("kernel", "initrd") if boot else ():
         source = given(getattr(boot, name))
         if source and "://" in source:
-            digest = hashlib.sha256(source.encode()).hexdigest()[:16]
+            digest = hashlib.sha256(f"{env}{source}".encode()).hexdigest()[:16]
             path = os.path.join(images_dir, FOLDER, f"{digest}-{sources.stem(source)}")
             setattr(boot, name, path)
             found[path] = source
@@ -32,9 +35,45 @@ def place(boot: BootSpec | None, images_dir: str) -> dict[str, str]:
 
 
 def fetch(wanted: dict[str, str], tools: Tools) -> None:
-    """Fetches what :func:`place` found. Raises NotFound."""
+    """Fetches what :func:`place` found. Raises NotFound, OperationFailed."""
     for path, source in wanted.items():
         tools.say("kernel", f"fetching {sources.shown(source)}")
-        mounted.make_folder(os.path.dirname(path), 0o755)
-        if not tools.get_url or not tools.get_url(source, path) or not os.path.exists(path):
+        folder = os.path.dirname(path)
+        mounted.make_folder(folder, 0o755)
+        with locks.exclusive(os.path.join(folder, ".lock")):
+            try:
+                _fetch(path, source, tools)
+            except OSError as exc:
+                raise errors.OperationFailed(
+                    f"cannot fetch {sources.shown(source)} to {folder}: {exc.strerror or exc}"
+                ) from exc
+
+
+def _fetch(path: str, source: str, tools: Tools) -> None:
+    """All guests with this address start with the file: it stays as it is until the new one is
+    whole. Salt compares what is there with the master's, and fetches only another one."""
+    with clone.part_of(path) as part:
+        if os.path.exists(path):
+            shutil.copyfile(path, part)
+        if not tools.get_url or not tools.get_url(source, part) or not os.path.getsize(part):
             raise errors.NotFound(f"cannot fetch {sources.shown(source)}")
+        _require_whole(part, source, tools)
+        if os.path.exists(path) and filecmp.cmp(path, part, shallow=False):
+            return
+        os.chmod(part, 0o644)
+        clone.flush(part)
+        os.replace(part, path)
+
+
+def _require_whole(part: str, source: str, tools: Tools) -> None:
+    """Raises OperationFailed for another file than the master's: Salt gives up a transfer that
+    breaks off, and reports what it has as the file."""
+    if not tools.download or not source.startswith("salt://"):
+        return
+    served = tools.download.version(source)
+    kind = served["hash_type"]
+    known = kind in hashlib.algorithms_available
+    if known and checksum.of_file(part, [kind])[kind] != served["hsum"]:
+        raise errors.OperationFailed(
+            f"{source} was not fetched whole, or has changed meanwhile: try again"
+        )

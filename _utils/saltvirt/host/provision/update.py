@@ -100,7 +100,8 @@ class Update:
         self.lacking: list[Change] = []
         self.now: list[Change] = []
         self.slow = False  # the balloon was asked for memory
-        self.kernels = kernels.place(spec.boot, tools.admission_config.images_dir)
+        images_dir, saltenv = tools.admission_config.images_dir, spec.deploy.saltenv
+        self.kernels = kernels.place(spec.boot, images_dir, saltenv)
 
     def compare(self) -> list[Change]:
         """The list of Change; changes nothing on the host."""
