@@ -1,8 +1,10 @@
 """A guest whose creation was interrupted: what each verb does with it, and what removes it."""
 
 import gzip
+import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +15,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.creation import Phase
-from saltvirt.host.domain import creation, metadata
+from saltvirt.host.domain import creation, metadata, purge
 from saltvirt.host.provision import create, guest_builder, leftovers
 from saltvirt.migration import checks
 from saltvirt.migration.facts import GuestReport
@@ -21,7 +23,7 @@ from saltvirt.placement import facts
 from saltvirt.xml.metadata import OwnDisk
 from tests.functional import daemon
 from tests.functional.conftest import REPOSITORY
-from tests.functional.test_init import MIB, files, host, image, names  # noqa: F401
+from tests.functional.test_init import MIB, files, host, image, info, names  # noqa: F401
 from tests.lab import process
 
 libvirtd = daemon.libvirtd
@@ -61,6 +63,54 @@ def test_what_somebody_has_put_in_its_place_is_not_removed_for_who_wants_to_use_
             half.init(disks=[{**SYSTEM, "existing": True, "format": "qcow2"}], test=test)
     assert disk.read_bytes() == b"a backup of mine"
     half.init(image=half.image, disks=[SYSTEM])
+
+
+@pytest.fixture
+def marked(half):
+    """The same, of a creation that has marked what it made; skips where files take no marks."""
+    path, probe = half.images / "g1_system.qcow2", half.images / "probe"
+    probe.touch()
+    try:
+        os.setxattr(probe, "user.probe", b"1")
+    except OSError:
+        pytest.skip("files here take no marks")
+    probe.unlink()
+    value = os.getxattr(path, "user.saltvirt.making").decode()
+    text = half.dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
+    half.dom = half.conn.defineXML(text.replace('creating="', f'mark="{value}" creating="'))
+    half.disk = path
+    return half
+
+
+def test_what_an_interrupted_creation_has_made_goes(marked):
+    marked.init(image=marked.image, disks=[SYSTEM])
+    assert "mark=" not in marked.conn.lookupByName("g1").XMLDesc()
+    assert info(marked.disk)["virtual-size"] == 16 * MIB
+
+
+@pytest.mark.parametrize("how", ["init", "purge", "existing", "mark_complete"])
+def test_what_somebody_has_put_in_its_place_stays(marked, how):
+    marked.disk.unlink()
+    argv = ["qemu-img", "create", "-q", "-f", "qcow2", str(marked.disk), "16M"]
+    subprocess.run(argv, check=True)
+    mine = marked.disk.read_bytes()
+    plan = marked.modules["virt.purge"]("g1", test=True)
+    assert plan["delete"] == [] and "unsure" not in plan
+    assert plan["keep"] == {str(marked.disk): purge.OTHER_FILE}
+    if how == "init":
+        for test in (True, False):
+            with pytest.raises(errors.AlreadyExists, match=r"g1_system.qcow2 exists already"):
+                marked.init(image=marked.image, disks=[SYSTEM], test=test)
+    elif how == "existing":
+        marked.init(disks=[{**SYSTEM, "existing": True, "format": "qcow2"}])
+        assert "creating=" not in marked.conn.lookupByName("g1").XMLDesc()
+    elif how == "purge":
+        assert marked.modules["virt.purge"]("g1") is True
+        assert names(marked) == ["test"]
+    else:
+        assert marked.modules["virt.mark_complete"]("g1") is True
+        assert "mark=" not in marked.conn.lookupByName("g1").XMLDesc()
+    assert marked.disk.read_bytes() == mine
 
 
 def test_what_it_needs_of_the_host_is_told_as_if_nothing_were_left(half):

@@ -14,7 +14,7 @@ from saltvirt import errors
 from saltvirt.answers.guests import DeadDisks
 from saltvirt.host.domain import metadata, purge
 from saltvirt.host.provision import disk_notes, disks, existing_disk
-from saltvirt.host.storage import bounded, shared, usage
+from saltvirt.host.storage import bounded, file_mark, shared, usage
 from tests.functional.test_usage import create, disk, place  # noqa: F401
 
 DEAD = "1:0:gone"
@@ -140,11 +140,11 @@ def test_what_is_not_proven_stays(at, how):
     elif how == "a link":
         at.own.symlink_to(made(at, note, at.root / "data" / "mine"))
         at.own = at.root / "data" / "mine"
-        os.setxattr(at.own, disk_notes._MARK, b"0" * 32)
+        file_mark.put(at.own, "0" * 32)
     else:
         at.own.write_bytes(b"" if how == "empty" else b"theirs")
         if how == "another's mark":
-            os.setxattr(at.own, disk_notes._MARK, b"0" * 32)
+            file_mark.put(at.own, "0" * 32)
     expected = {str(at.own): disk_notes._NOT_SURE}
     assert (at.left().delete, at.left().keep) == ([], expected)
     found = DeadDisks("virt.update", (), expected)

@@ -20,6 +20,7 @@ from saltvirt.host.provision import disk_notes, disks, pool_disk, seed_drive, un
 from saltvirt.host.snapshot import layers, needs
 from saltvirt.host.storage import (
     chains,
+    file_mark,
     identity,
     image_users,
     pool_state,
@@ -263,7 +264,7 @@ class Going:
         one = {"path": str(path), "pool": None, "volume": None, "mark": mark, "key": None}
         note = {"what": "virt.update", "worker": "none", "disks": [one]}
         (notes / "old.json").write_text(json.dumps(note))
-        os.setxattr(path, disk_notes._MARK, mark.encode())
+        file_mark.put(path, mark)
         with mock.patch.object(disk_notes, "FOLDER", str(notes)):
             disk_notes.remove(at.conn, "old")
 

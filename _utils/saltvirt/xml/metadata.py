@@ -72,7 +72,8 @@ class Entry(Element):
 
 
 class GuestRecord(Element):
-    """``<saltvirt:guest>``."""
+    """``<saltvirt:guest>``. creating: the process that creates the guest; mark: of the files that
+    this creation makes, absent where they have none. Neither of a complete guest."""
 
     TAG = tag("guest")
 
@@ -80,6 +81,7 @@ class GuestRecord(Element):
     created = Prop("@created")
     seeded = Prop("@seeded", YES_NO)
     creating = Prop("@creating")
+    mark = Prop("@mark")
     image = Prop(tag("image"))
     image_hash = Prop(tag("image") + "/@hash")
     disks = Children(tag("disk"), OwnDisk)

@@ -106,7 +106,7 @@ def refuse_used(dom: libvirt.virDomain) -> None:
 def complete(dom: libvirt.virDomain) -> None:
     """Records that the guest is complete."""
     record = _record(dom).copy()
-    record.creating = None
+    record.creating = record.mark = None
     with connection.translated(f"mark {dom.name()} as complete"):
         metadata.write(dom, record)
 

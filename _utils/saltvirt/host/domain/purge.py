@@ -17,7 +17,7 @@ from saltvirt.creation import Phase
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import aside, creation, lifecycle, lookup, metadata, removal
-from saltvirt.host.storage import files, usage
+from saltvirt.host.storage import file_mark, files, usage
 from saltvirt.images import clone
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 # which disks go with a guest
 OWN, MADE, NONE = "own", "made", "none"
 NOT_MADE = "not made for this guest"
+OTHER_FILE = "its interrupted creation has not made this file: somebody has put it there since"
 
 
 @dataclass
@@ -116,6 +117,7 @@ def plan(
         else:
             above = itertools.takewhile(lambda one: one not in made, chain)
             found.update(dict.fromkeys(above))
+    found.update(_put_there(trees, made))
     variables, kept = removal.variables_plan(conn, dom)
     if disks == NONE:
         keep = {path: reason or "not asked for" for path, reason in found.items()}
@@ -129,6 +131,18 @@ def plan(
     delete, keep, shared = usage.decide(conn, found, used, map(files.real, unused))
     keep |= {path: why for path, why in _before(conn, dom).items() if path not in found}
     return PurgePlan(delete, keep | kept, shared, sorted(own - set(delete)), variables)
+
+
+def _put_there(trees: list[ElementTree.Element], made: Collection[str]) -> dict[str, str]:
+    """Real path of each file to why it stays, that lies where an interrupted creation was to make a
+    disk, and does not have its mark."""
+    marks = {record.mark for record in map(metadata.of_tree, trees) if record.creating}
+    return {
+        path: OTHER_FILE
+        for path in made
+        for mark in marks
+        if mark and files.is_regular(path) and file_mark.has(path, mark) is False
+    }
 
 
 def _before(conn: libvirt.virConnect, dom: libvirt.virDomain) -> dict[str, str]:

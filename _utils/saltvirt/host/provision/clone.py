@@ -19,7 +19,7 @@ from saltvirt.host.provision.guest_builder import (
     become_another,
     interfaces_of_copy,
 )
-from saltvirt.host.storage import files, unchanged_disks
+from saltvirt.host.storage import file_mark, files, unchanged_disks
 from saltvirt.images import inspect
 from saltvirt.images.clone import whole
 from saltvirt.spec.disk import DiskSpec
@@ -85,7 +85,7 @@ class Clone(GuestBuilder):
         tools: Tools,
     ) -> None:
         super().__init__(conn, guest, tools)
-        self.original = original
+        self.original, self.marks = original, file_mark.Marks()
         self.read()
         self.targets: dict[str, disks.Work] = {}
 

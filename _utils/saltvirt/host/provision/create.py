@@ -13,6 +13,7 @@ from saltvirt.host.connection import translated
 from saltvirt.host.domain import describe, stats
 from saltvirt.host.provision import admission, disks, guest_definition, kernels, seed_drive
 from saltvirt.host.provision.guest_builder import GuestBuilder, GuestRequest, silent
+from saltvirt.host.storage import file_mark
 from saltvirt.images import cache
 from saltvirt.spec.disk import DiskSpec
 from saltvirt.xml.disk import Disk
@@ -36,7 +37,7 @@ class Creation(GuestBuilder):
         deploy = spec.deploy
         guest = GuestRequest(spec.name, bool(deploy.seed), bool(deploy.start), bool(spec.autostart))
         super().__init__(conn, guest, tools)
-        self.spec = spec
+        self.spec, self.marks = spec, file_mark.Marks()
         self.caps: Caps | None = None
         self.warnings: list[str] = []
         self.pub_key: str | None = None

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import secrets
 import stat
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
@@ -23,7 +22,15 @@ from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import metadata, purge
 from saltvirt.host.migration import move_journal
 from saltvirt.host.provision import existing_disk, undo_disks
-from saltvirt.host.storage import answers, bounded, deletion, files, shared, usage
+from saltvirt.host.storage import (
+    answers,
+    bounded,
+    deletion,
+    file_mark,
+    files,
+    shared,
+    usage,
+)
 from saltvirt.images import clone
 from saltvirt.wire import Fact
 
@@ -34,8 +41,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FOLDER = f"{places.STATE}/making"
-# of a file, set before it has its name: a file that somebody else puts there does not have it
-_MARK = "user.saltvirt.making"
 _NOT_SURE = "it cannot be proven that it was made for this guest: look whose it is"
 
 
@@ -91,7 +96,7 @@ class Note:
 
     def __init__(self, name: str, what: str, works: Iterable[Work]) -> None:
         self._path = _path(name)
-        self._mark = secrets.token_hex(16)
+        self._mark = file_mark.new()
         earlier = read(name)
         self._kept = earlier.disks if earlier else ()
         new = filter(None, map(self._disk, works))
@@ -111,8 +116,7 @@ class Note:
 
     def mark(self, path: str) -> None:
         """Makes a file known as the one that was made, before it has its name."""
-        with contextlib.suppress(OSError):  # a file system without marks: nothing is proven there
-            os.setxattr(path, _MARK, self._mark.encode())
+        file_mark.put(path, self._mark)
 
     def volume(self, work: Work, made: libvirt.virStorageVol) -> None:
         """The same of the virStorageVol that was made for a Work."""
@@ -282,9 +286,4 @@ def _unproven(conn: libvirt.virConnect, disk: DiskNote, path: str) -> str | None
         return _NOT_SURE
     if not seen.st_size and os.path.basename(path).startswith("."):
         return None  # its making had just begun
-    try:
-        if os.getxattr(path, _MARK, follow_symlinks=False) == disk.mark.encode():
-            return None
-    except OSError:
-        pass
-    return _NOT_SURE
+    return None if file_mark.has(path, disk.mark) else _NOT_SURE

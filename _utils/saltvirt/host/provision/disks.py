@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import libvirt
 
     from saltvirt.host.provision.disk_notes import Note
+    from saltvirt.host.storage.file_mark import Marks
     from saltvirt.host.storage.identity import Key
     from saltvirt.revert import Revert
     from saltvirt.spec.disk import DiskSpec
@@ -551,10 +552,10 @@ def make(
     undo: Revert,
     progress: Progress | None = None,
     guest: str | None = None,
-    note: Note | None = None,
+    note: Note | Marks | None = None,
 ) -> None:
     """Makes one disk; pushes its deletion on the revert stack. guest: UUID of the domain that it is
-    made for, where it is defined with it by now. note: the Note, where it is not.
+    made for, where it is defined with it by now. note: marks what is made.
 
     Raises AlreadyExists when something took its place meanwhile, ImageError.
     """
@@ -566,6 +567,8 @@ def make(
         with free if there else contextlib.nullcontext():
             undo_disks.push(undo, conn, work.file, guest, made=False)
             work.write(work.file)
+            if claim:
+                claim(work.file)
     elif work.pool:
         pool_disk.make(conn, work, undo, progress, guest, note)
     elif existing_disk.is_block(work.file):

@@ -26,7 +26,7 @@ from saltvirt.host.domain import (
     stats,
 )
 from saltvirt.host.provision import admission, disk_notes, disks, image_location, progress_rate
-from saltvirt.host.storage import files, usage
+from saltvirt.host.storage import file_mark, files, usage
 from saltvirt.images import cache, sources
 from saltvirt.revert import Revert
 from saltvirt.xml.disk import Disk
@@ -186,6 +186,8 @@ class GuestBuilder(abc.ABC):
     ``definition``."""
 
     VERB = "virt.init"
+    # how the files that are made are known, where they are
+    marks: file_mark.Marks | None = None
     # it is there from reserve() on
     dom: libvirt.virDomain
 
@@ -274,7 +276,13 @@ class GuestBuilder(abc.ABC):
                 f"{found.keep[path]}; salt-run "
                 f"virt.repair name={name} shows what to do"
             )
-        self.leftover.add(metadata.of_domain(dom).disks, found.delete)
+        recorded = metadata.of_domain(dom).disks
+        self.leftover.add((d for d in recorded if self.real(d) not in found.keep), found.delete)
+
+    def real(self, own: OwnDisk) -> str:
+        """The real path of a recorded disk; empty for a volume that is not there."""
+        path = files.volume_path(self.conn, own.pool, own.volume) if own.pool else own.path
+        return files.real(path or "")
 
     def clean_leftover(self) -> None:
         """Removes what :meth:`look_for_leftover` has found, after all checks of the request."""
@@ -329,6 +337,7 @@ class GuestBuilder(abc.ABC):
         """Completes our record, marked as unfinished by this process."""
         found.created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         found.creating = metadata.worker()
+        found.mark = self.marks.value if self.marks else None
         for image in [work.image for work in self.works if work.image][:1]:
             found.image = sources.shown(image.source)
             found.image_hash = image.sha256
@@ -362,7 +371,8 @@ class GuestBuilder(abc.ABC):
                 progress = progress_rate.Pace(
                     self.tools.say, "copy", f"copying disk {work.spec.name}"
                 )
-                disks.make(self.conn, work, self.undo, progress, self.dom.UUIDString())
+                uuid = self.dom.UUIDString()
+                disks.make(self.conn, work, self.undo, progress, uuid, self.marks)
                 self.undo.push(f"stop {self.guest.name}", self.stop)
 
     def system_work(self) -> disks.Work | None:
@@ -392,7 +402,7 @@ class GuestBuilder(abc.ABC):
     def finish(self, seeded: bool) -> None:
         """The guest is whole: its record says so from now on."""
         found = metadata.of_domain(self.dom).copy()
-        found.creating = None
+        found.creating = found.mark = None
         found.seeded = seeded
         system = self.system_work() if seeded else None
         for own in found.disks:

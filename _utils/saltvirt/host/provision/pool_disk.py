@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from saltvirt.design.source import Source
     from saltvirt.host.provision.disk_notes import Note
     from saltvirt.host.provision.disks import Image, Place, Progress, Work
+    from saltvirt.host.storage.file_mark import Marks
     from saltvirt.revert import Revert
     from saltvirt.spec.disk import DiskSpec
 
@@ -166,7 +167,7 @@ def _file_from_image(
     undo: Revert,
     progress: Progress | None,
     guest: str | None,
-    note: Note | None,
+    note: Note | Marks | None,
 ) -> None:
     folder = ElementTree.fromstring(pool.XMLDesc()).findtext("target/path")
     path = os.path.join(folder or "", work.volume or "")
@@ -187,7 +188,7 @@ def make(
     undo: Revert,
     progress: Progress | None = None,
     guest: str | None = None,
-    note: Note | None = None,
+    note: Note | Marks | None = None,
 ) -> None:
     """Makes the volume, from the image if there is one; pushes its deletion. guest, note: as for
     disks.make."""
