@@ -112,6 +112,38 @@ def test_a_renamed_system_keeps_what_others_know_it_by(host, image, monkeypatch)
     assert known == {**made_anew, "web3": (False, False, "web3")}
 
 
+def test_the_case_of_a_name_can_be_changed(web1):
+    assert web1.modules["virt.rename"]("web1", "Web1")["name"] == "Web1"
+    assert disks(web1) == ["Web1_data.raw", "Web1_system.qcow2", "web1_lent.raw"]
+    with pytest.raises(errors.AlreadyExists, match=r"Web1 exists already"):
+        web1.init("web1", disk=None)
+
+
+def test_a_volume_that_libvirt_cannot_rename_is_named_and_is_not_the_next_guests(host):  # noqa: F811
+    """As of a pool of logical volumes."""
+    given = {"disk": None, "disks": [{"name": "root", "size": 4, "pool": "default-pool"}]}
+    host.init("web1", **given)
+    words = "libvirt gives the volumes of pool default-pool no other name"
+    assert host.modules["virt.rename"]("web1", "web2")["kept"] == {"/default-pool/web1_root": words}
+    with pytest.raises(
+        errors.AlreadyExists, match=r"web1_root already: it is a disk of web2: give"
+    ):
+        host.init("web1", **given)
+
+
+def test_a_file_that_keeps_its_name_is_not_offered_to_the_next_guest(web1, monkeypatch):
+    """As on a server, where other hosts may know it by that name."""
+    given = {"disks": [{"name": "system", "size": 16}]}
+    with monkeypatch.context() as patch:
+        patch.setattr(usage, "others_may_have", lambda conn, path: "it is on a server")
+        web1.modules["virt.rename"]("web1", "web2")
+    with pytest.raises(errors.AlreadyExists, match=r"as it is: it is a disk of web2: give system"):
+        web1.init("web1", **given)
+    web1.conn.lookupByName("web2").undefine()
+    with pytest.raises(errors.AlreadyExists, match=r"as it is: existing: True uses it, when it is"):
+        web1.init("web1", **given)
+
+
 def running(web1):
     web1.conn.lookupByName("web1").create()
 

@@ -111,13 +111,13 @@ def host_facts(conn: libvirt.virConnect, admission_config: AdmissionConfig) -> f
     return account.with_reserved(host, admission_config.elsewhere())
 
 
-def name_is_free(conn: libvirt.virConnect, name: str) -> None:
+def name_is_free(conn: libvirt.virConnect, name: str, but: str | None = None) -> None:
     """Raises AlreadyExists when another domain has the name, in lower or upper case, and is not a
-    leftover."""
+    leftover. but: the name of a domain that will have this one instead."""
     dom = lookup.find(conn, name)
     if dom is None:
         for other in lookup.names(conn):
-            if other.lower() == name.lower():
+            if other != but and other.lower() == name.lower():
                 raise errors.AlreadyExists(
                     f"{name}: {other} exists already on {conn.getHostname()}, and host names do "
                     "not differ by case"
@@ -130,9 +130,9 @@ def name_is_free(conn: libvirt.virConnect, name: str) -> None:
         raise errors.AlreadyExists(f"{name} exists already on {conn.getHostname()}")
 
 
-def name_is_unused(conn: libvirt.virConnect, name: str) -> None:
-    """Raises AlreadyExists when a domain has the name, a leftover also."""
-    name_is_free(conn, name)
+def name_is_unused(conn: libvirt.virConnect, name: str, but: str | None = None) -> None:
+    """The same, also for a leftover."""
+    name_is_free(conn, name, but)
     if lookup.find(conn, name):
         raise errors.AlreadyExists(
             f"{name} exists already on {conn.getHostname()}, and its creation was interrupted: "

@@ -177,8 +177,8 @@ def _in_folder(
         return Work(spec, path=path, format=known)
     if there:
         raise errors.AlreadyExists(
-            f"disk {spec.name}: {path} exists already and is left as it is: existing: True uses "
-            "it, when it is no other guest's"
+            f"disk {spec.name}: {path} exists already and is left as it is: "
+            f"{existing_disk.advice(conn, spec, guest, path)}"
         )
     return Work(spec, make=True, path=path, format=format)
 

@@ -6,8 +6,8 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from saltvirt import errors
-from saltvirt.host.storage import bounded, chains, files, volume_content
+from saltvirt import confidential, errors
+from saltvirt.host.storage import bounded, chains, files, identity, volume_content
 from saltvirt.images import header
 
 if TYPE_CHECKING:
@@ -36,6 +36,18 @@ def refuse_leftover(spec: DiskSpec, guest: str, place: str) -> None:
             f"name={guest} apply=True has removed what is left; without existing: True it is "
             "removed and made anew"
         )
+
+
+def advice(conn: libvirt.virConnect, spec: DiskSpec, guest: str, path: str) -> str:
+    """What can be done about a disk that has the place of one that is to be made, in words. It may
+    be that of a guest that was renamed."""
+    keys = identity.of(path)
+    for dom in conn.listAllDomains():
+        for tree in files.trees(dom) if dom.name() != guest else ():
+            if any(keys & identity.of(used) for used in files.writable(conn, tree)):
+                owner = confidential.part(dom.name())
+                return f"it is a disk of {owner}: give {spec.name} another name, or another pool"
+    return "existing: True uses it, when it is no other guest's"
 
 
 def format_of(conn: libvirt.virConnect, spec: DiskSpec, path: str) -> str:

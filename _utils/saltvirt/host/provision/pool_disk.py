@@ -90,8 +90,8 @@ def plan(
         existing_disk.refuse_leftover(spec, guest, f"{pool_name}/{volume}")
     if found is not None and not (named or spec.existing):
         raise errors.AlreadyExists(
-            f"disk {spec.name}: pool {spec.pool} has a volume {volume} already: existing: True "
-            "uses it, when it is no other guest's"
+            f"disk {spec.name}: pool {spec.pool} has a volume {volume} already: "
+            f"{existing_disk.advice(conn, spec, guest, found.path())}"
         )
     if found is not None and spec.image and not spec.existing:
         raise errors.AlreadyExists(

@@ -63,7 +63,7 @@ class Rename:
         """The FileMoves. Raises Refused, AlreadyExists, InvalidInput; changes nothing."""
         names.guest(self.guest.name)
         self._can_be()
-        admission.name_is_unused(self.conn, self.guest.name)
+        admission.name_is_unused(self.conn, self.guest.name, self.old)
         if self.guest.seed and not self.tools.seeder:
             raise errors.Unsupported("this host cannot seed: give seed=False")
         moves = [move for move in map(self._move, self.model.record.disks) if move]
@@ -102,10 +102,13 @@ class Rename:
         path = files.volume_path(self.conn, own.pool, own.volume) if own.pool else own.path
         if path and seed_drive.is_of(path, self.old) and files.is_regular(path):
             return FileMove(path, os.path.join(os.path.dirname(path), f"{self.guest.name}.iso"))
-        name = os.path.basename(path or "")
-        if not path or not (name.startswith(f"{self.old}_") and files.is_regular(path)):
+        if not path or not os.path.basename(path).startswith(f"{self.old}_"):
             return None
-        return self._to_new_name(path, own.pool)
+        if files.is_regular(path):
+            return self._to_new_name(path, own.pool)
+        if own.pool:
+            self.kept[path] = f"libvirt gives the volumes of pool {own.pool} no other name"
+        return None
 
     def _move_variables(self) -> FileMove | None:
         """The FileMove of the firmware's variables, for which libvirt has chosen the guest's name,
@@ -183,7 +186,7 @@ class Rename:
 
     def _define(self, moves: list[FileMove], undo: Revert) -> None:
         with self.tools.admission_config.lock():
-            admission.name_is_unused(self.conn, self.guest.name)
+            admission.name_is_unused(self.conn, self.guest.name, self.old)
             # the name last: as long as it has the old one, the same rename can be asked for again
             metadata.unmark(self.model.record)
             if self.model.record:  # by the files' old names, which go
