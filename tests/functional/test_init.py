@@ -632,6 +632,17 @@ def test_what_was_written_to_an_image_while_it_was_copied_is_no_disk(host, image
     assert (names(host), files(host)) == (["test"], [])
 
 
+def test_a_mac_of_another_guest_is_said(host):
+    nics = [{"name": "lan", "type": "network", "source": "default", "mac": "52:54:00:00:00:0A"}]
+    assert "warnings" not in host.init("web1", interfaces=nics)
+    words = "web1 has an interface with the MAC 52:54:00:00:00:0a, too: in one network only one"
+    for told in (
+        host.init("web2", interfaces=nics),
+        host.modules["virt.update"]("web2", interfaces=nics),
+    ):
+        assert [words in one for one in told["warnings"]] == [True]
+
+
 def test_a_disk_called_seed_is_no_drive_of_cloud_init(host, image):
     """It was the drive's volume, which is deleted when the guest has read it."""
     disks = [{"name": "system", "size": 16}, {"name": "seed", "size": 4}]

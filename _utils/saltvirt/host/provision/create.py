@@ -11,7 +11,14 @@ from saltvirt.answers.made import PlannedGuest
 from saltvirt.design.source import places
 from saltvirt.host.connection import translated
 from saltvirt.host.domain import describe, stats
-from saltvirt.host.provision import admission, disks, guest_definition, kernels, seed_drive
+from saltvirt.host.provision import (
+    admission,
+    disks,
+    guest_definition,
+    kernels,
+    macs,
+    seed_drive,
+)
 from saltvirt.host.provision.guest_builder import GuestBuilder, GuestRequest, silent
 from saltvirt.host.storage import file_mark
 from saltvirt.images import cache
@@ -49,6 +56,8 @@ class Creation(GuestBuilder):
         self.admit(self.plan())
         for warning in dict.fromkeys(self.warnings):
             self.tools.say("warning", warning)
+        for warning in macs.also_of(self.conn, self.spec.name, self.spec.nics or ()):
+            self.tools.warn(warning)
 
     def plan(self) -> Domain:
         """The xml Domain that it would be, and the Works of its disks; changes nothing."""
@@ -87,9 +96,9 @@ class Creation(GuestBuilder):
         self.works.append(disks.Work(drive, True, "raw", path, write=self.write_medium))
 
     def interfaces(self) -> list[dict[str, Any]]:
-        macs = [nic["mac"] for nic in describe.nics(stats.tree(self.dom)).values()]
+        made = [nic["mac"] for nic in describe.nics(stats.tree(self.dom)).values()]
         wanted = [vars(spec) for spec in self.spec.nics or ()]
-        return [{**more, "mac": mac} for mac, more in zip(macs, wanted, strict=True)]
+        return [{**more, "mac": mac} for mac, more in zip(made, wanted, strict=True)]
 
     def nic_names(self) -> dict[str, str]:
         return {str(nic["name"]): nic["mac"] for nic in self.interfaces() if nic["name"]}

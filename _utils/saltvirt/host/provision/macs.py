@@ -9,7 +9,8 @@ import secrets
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from saltvirt.host.connection import libvirt
+from saltvirt import confidential
+from saltvirt.host.connection import libvirt, unless_gone
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -27,10 +28,28 @@ def taken(conn: libvirt.virConnect) -> set[str]:
     found: set[str] = set()
     for dom in conn.listAllDomains():
         with contextlib.suppress(libvirt.libvirtError):  # it was undefined meanwhile
-            for flags in (0, libvirt.VIR_DOMAIN_XML_INACTIVE):
-                tree = ElementTree.fromstring(dom.XMLDesc(flags))
-                macs = tree.iterfind("devices/interface/mac")
-                found.update(mac.get("address", "").lower() for mac in macs)
+            found |= _of(dom)
+    return found
+
+
+def also_of(conn: libvirt.virConnect, guest: str, specs: Iterable[NicSpec]) -> Iterator[str]:
+    """A sentence for each MAC that is asked for and that another guest of this host has, too."""
+    asked = {spec.mac.lower() for spec in specs if spec.mac}
+    for dom in conn.listAllDomains() if asked else ():
+        with unless_gone():
+            for mac in sorted(asked & _of(dom)) if dom.name() != guest else ():
+                yield (
+                    f"{confidential.part(dom.name())} has an interface with the MAC {mac}, too: "
+                    "in one network only one of the two guests can be reached"
+                )
+
+
+def _of(dom: libvirt.virDomain) -> set[str]:
+    """The MACs of a domain, as it runs and as it is stored, in lower case."""
+    found: set[str] = set()
+    for flags in (0, libvirt.VIR_DOMAIN_XML_INACTIVE):
+        tree = ElementTree.fromstring(dom.XMLDesc(flags))
+        found.update(m.get("address", "").lower() for m in tree.iterfind("devices/interface/mac"))
     return found
 
 

@@ -234,6 +234,7 @@ class Update:
         """How interfaces get their MACs, and which of them have got theirs by their names."""
         chosen = macs.ForGuest(self.conn, self.actual, self.spec.nics or ())
         given.mac, given.nic_names = chosen.mac, chosen.names()
+        self.warnings.extend(macs.also_of(self.conn, self.spec.name, self.spec.nics or ()))
 
     def record(self) -> None:
         """Has libvirt store our record where nothing else differs, and the running guest have it,
