@@ -14,6 +14,7 @@ pytest.importorskip("salt")
 
 from saltvirt import confidential, errors
 from saltvirt.host.provision import admission, create, disks, guest_builder
+from saltvirt.host.storage import usage
 from saltvirt.images import clone, sources
 from saltvirt.seed import backends
 from saltvirt.spec.disk import DiskSpec
@@ -614,6 +615,13 @@ def test_no_guest_writes_to_its_disk_while_that_is_copied(host, image, monkeypat
     else:
         host.modules["virt.update"]("web9", disks=[disk])
     assert ['Failed to get "write" lock' in words for words in said] == [True]
+
+
+def test_an_image_that_is_copied_is_open_to_who_would_remove_it(host, image):
+    work = disks.Work(DiskSpec(name="system"), make=True, image=SimpleNamespace(path=image))
+    with disks.images_unchanged([work]):
+        assert "has it open" in usage.held(host.conn, image)
+    assert usage.held(host.conn, image) is None
 
 
 def test_what_was_written_to_an_image_while_it_was_copied_is_no_disk(host, image, monkeypatch):

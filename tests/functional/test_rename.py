@@ -144,6 +144,17 @@ def test_a_file_that_keeps_its_name_is_not_offered_to_the_next_guest(web1, monke
         web1.init("web1", **given)
 
 
+def test_a_disk_that_the_guest_had_before_is_named(web1):
+    """Listed by its name it would be made anew for the guest of the new name."""
+    web1.modules["virt.update"]("web1", detach=["data"])
+    told = web1.modules["virt.rename"]("web1", "web2")["warnings"]
+    path = web1.images / "web1_data.raw"
+    assert [one.partition(", is no disk of web2")[0] for one in told] == [
+        f"{path} is named after web1"
+    ]
+    assert path.exists()
+
+
 def running(web1):
     web1.conn.lookupByName("web1").create()
 

@@ -26,7 +26,7 @@ from saltvirt.host.provision import (
     seed_drive,
     undo_disks,
 )
-from saltvirt.host.storage import files, usage
+from saltvirt.host.storage import bounded, files, usage
 from saltvirt.revert import Revert
 from saltvirt.spec.disk import DiskSpec
 from saltvirt.xml.domain import Domain
@@ -168,6 +168,11 @@ class Rename:
         self._end(notes)
         departed.forget(self.old)  # the guest was here: what it said is over
         self._refresh(moves)
+        for path in self._strays(moves):
+            self.tools.warn(
+                f"{path} is named after {self.old}, is no disk of {self.guest.name}, and stays: "
+                f"if {self.guest.name} is to have it, list it with source_file"
+            )
         return Renamed(
             name=self.guest.name,
             host=self.conn.getHostname(),
@@ -178,6 +183,23 @@ class Rename:
             pub_key=pub_key,
             warnings=tuple(self.tools.warnings),
         )
+
+    def _strays(self, moves: list[FileMove]) -> list[str]:
+        """Files that have the old name of the guest and are no guest's disks, beside its disks: it
+        may have had them before. By its new name nothing shows that."""
+        own = [move for move in moves if not seed_drive.is_of(move.new, self.guest.name)]
+        found = set[str]()
+        for folder in {os.path.dirname(move.new) for move in own if move is not self.variables}:
+            with contextlib.suppress(OSError):
+                names_of_it = bounded.names(folder)
+                found |= {
+                    os.path.join(folder, n) for n in names_of_it if n.startswith(f"{self.old}_")
+                }
+        for dom in self.conn.listAllDomains() if found else ():
+            for tree in files.trees(dom):
+                found -= files.paths(tree)
+        # on a server it may be another host's
+        return sorted(path for path in found if not usage.others_may_have(self.conn, path))
 
     @staticmethod
     def _end(notes: list[disk_notes.Note], failed: Collection[str] = ()) -> None:
