@@ -225,6 +225,15 @@ def test_a_host_that_lacks_what_it_needs_is_told_in_one_line(where, tmp_path):
         install._put(f"{tmp_path}/file/x/.json", b"", 0o600)
 
 
+def test_as_whom_an_agent_is_at_work(where, tmp_path):
+    assert install.works_as(where) is None
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/ha.json").write_text(json.dumps(SETTINGS))
+    assert install.works_as(where) is None
+    (tmp_path / "active").touch()
+    assert install.works_as(where) == "hv1"
+
+
 def test_the_firewall_is_told_its_port_where_it_has_settings(tmp_path):
     path = tmp_path / "ha.json"
     assert install.port(str(path)) is None
