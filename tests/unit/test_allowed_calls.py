@@ -10,8 +10,9 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import confidential, errors
-from saltvirt.operations import allowed, own, owners
+from saltvirt.operations import allowed, begun, own, owners
 from saltvirt.placement.facts import Disk, Needs
+from saltvirt.revert import Revert
 from saltvirt.rights import grants
 from tests.unit.test_allowed import ask, fleet, opts  # noqa: F401
 from tests.unit.test_placement import guest, host
@@ -408,6 +409,31 @@ def test_a_guest_whose_owner_was_not_recorded_counts(ask, cloud, makes, opts, mo
         with pytest.raises(errors.Denied, match="guests: 1 of 3 are used, 3 more wanted"):
             ask(who, init, "web21,web22,web23")
     assert ask("bob", init, "web21,web22")
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_guest_whose_host_fell_silent_counts_if_it_is_there(
+    ask, cloud, makes, opts, monkeypatch, is_told
+):
+    """Its host was asked to make it, and did not answer; of web10 it said that it made none."""
+
+    def fail(name):
+        begun.Begun(opts, "web9", "virt.init", Revert()).on("hv3")
+        if not is_told:
+            raise errors.ConnectionFailed("hv3: no answer")
+        return {one: {"result": False, "comment": ""} for one in name.split(",")}
+
+    monkeypatch.setitem(MADE, "call", fail)
+    if is_told:
+        ask("bob", init, "web9,web10")
+    else:
+        with pytest.raises(errors.ConnectionFailed):
+            ask("bob", init, "web9,web10")
+    makes()
+    assert [*owners.unrecorded(opts)] == ["web9"]
+    cloud.has("hv3", one("web9"), one("web10"))
+    with pytest.raises(errors.Denied, match="guests: 1 of 3 are used, 3 more wanted"):
+        ask("bob", init, "web21,web22,web23")
 
 
 def killed(opts, name):

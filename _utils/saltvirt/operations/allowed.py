@@ -19,7 +19,7 @@ from typing import Any
 from saltvirt import confidential, errors, names, plain, settings, units
 from saltvirt.fleet import asker
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import inventory, owners
+from saltvirt.operations import begun, inventory, owners
 from saltvirt.placement import facts
 from saltvirt.rights import grants, verbs
 from saltvirt.rights.grants import Amount, Known
@@ -430,11 +430,16 @@ class _Limited:
 
     def _made(self, fleet: Fleet, before: _Cloud, wanted: list[str]) -> Answer:
         """Calls the function. What it has made under names that were free is the user's."""
-        told = self._call()
+        try:
+            told = self._call()
+        except errors.VirtError:
+            self._keep_unsure(before, wanted)
+            raise
         made = {
             name: str(told[name].get("host")) for name in wanted
             if not before.of(name) and (told.get(name) or {}).get("result") is True
         }  # fmt: skip
+        self._keep_unsure(before, [name for name in wanted if name not in made])
         there = self._look(fleet) if made else before
         for name, host in made.items():
             guest = there.hosts.get(host, {}).get(name)
@@ -447,6 +452,13 @@ class _Limited:
                 told[name] = {**told[name], "comment": comment}
         found: Answer = without_others(told)
         return found
+
+    def _keep_unsure(self, before: _Cloud, failed: list[str]) -> None:
+        """Of what failed, guests that may exist all the same count: their hosts were asked to make
+        them, and it is not known what became of that."""
+        for name in failed:
+            if not before.of(name) and begun.of(self.opts, name):
+                self._keep_unrecorded(name)
 
     def _keep_unrecorded(self, name: str) -> None:
         """The guest counts in the quota until its operator says whose it is."""

@@ -143,9 +143,9 @@ def making(opts: held.Opts, wanted: dict[str, Making]) -> Iterator[None]:
 
 
 def keep_unrecorded(opts: held.Opts, name: str) -> None:
-    """A guest of this name was made, and its owner could not be recorded: it counts for that user
-    on. To be called in making(): its file is kept under another name, for which a full disk has
-    room. Raises OSError."""
+    """A guest of this name was made, or may have been, and its owner could not be recorded: it
+    counts for that user on. To be called in making(): its file is kept under another name, for
+    which a full disk has room. Raises OSError."""
     folder = _unrecorded(opts)
     folder.mkdir(mode=0o700, exist_ok=True)
     os.replace(_making(opts) / name, folder / name)

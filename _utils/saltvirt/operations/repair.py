@@ -372,8 +372,8 @@ def _unowned(fleet: Fleet, guests: Container[str], half: Container[str]) -> Iter
             f"created for {plain.line(one.owner)}, and the master did not record the owner",
             "a person decides: look whether it is that one, as somebody else may have created it "
             "since; until its owner is recorded it counts in the quota of that user",
-            "virt.init was called by that user, and its process ended before the owner was "
-            "recorded, or the master could not record the owner",
+            "that user called virt.init; its process ended before the owner was recorded, the host "
+            "did not answer, or the master could not write",
             do=shlex.join(["salt-run", "virt.own", name, one.owner]),
         )  # fmt: skip
 
