@@ -436,6 +436,13 @@ def test_a_guest_whose_host_fell_silent_counts_if_it_is_there(
         ask("bob", init, "web21,web22,web23")
 
 
+@pytest.mark.parametrize("owner", ["%web", "*"])
+def test_the_owner_of_a_guest_is_one_user(opts, owner):
+    """Nobody is called so, and the guest would be nobody's."""
+    with pytest.raises(errors.InvalidInput, match="owner must be one user, not"):
+        own.Own(mock.Mock(opts=opts), "web9", owner).run()
+
+
 def killed(opts, name):
     """What a process that died has left of the guest that it was making for bob."""
     with owners.making(opts, {name: owners.Making("bob", 1, 1, 1)}):

@@ -35,6 +35,11 @@ class Own:
         """(the guest's UUID, its owner, who is to be). Raises InvalidInput, NotFound."""
         name = names.there(self.name)
         owner = None if self.owner in (None, "") else _text("owner must be a user", self.owner)
+        if owner and owner.startswith((grants.GROUP, grants.EVERYBODY)):
+            raise errors.InvalidInput(
+                f"owner must be one user, not {units.shown(owner)}: what several users may do to a "
+                "guest is granted by its name, or by a label of virt.label"
+            )
         uuid = _uuid(self.fleet, name)
         return uuid, owners.of(self.fleet.opts, uuid).owner, owner
 
