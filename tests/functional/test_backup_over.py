@@ -521,6 +521,33 @@ def test_what_the_guest_says_today_stays_and_so_does_what_is_its_own(host):
     assert {*host.call("purge", "web1", test=True)["delete"]} == {host.old("vda"), new}
 
 
+@pytest.mark.parametrize("how", ["layer", "volume"])
+def test_what_is_put_aside_is_no_disk_of_the_new_guests_own(host, how):
+    """Also if the record names what the disk stands on, or names it as a volume."""
+    record_disks(host)
+    top = str(host.folder / "vda.top")
+    if how == "layer":
+        base = ["-b", host.old("vda"), "-F", "qcow2"]
+        subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", *base, top], check=True)
+    with host.conn() as conn:
+        conn.storagePoolDefineXML(POOL.format(host.folder)).create()
+        model = Domain.fromstring(conn.lookupByName("web1").XMLDesc(0))
+        if how == "layer":
+            model.disks[0].source.file = top
+        else:
+            own = model.record.disks[0]
+            own.path, own.pool, own.volume = None, "p", "vda.old"
+        conn.defineXML(model.tostring())
+    host.restore()
+    with host.conn() as conn:
+        record = Domain.fromstring(conn.lookupByName("web1").XMLDesc(0)).record
+    new = {target: f"{host.images}/web1_{target}.qcow2" for target in TARGETS}
+    assert [(own.target, own.path) for own in record.disks] == [*new.items()]
+    gone = [host.old(target) for target in TARGETS] + [top] * (how == "layer")
+    assert sorted(host.confirm()) == sorted(gone)
+    assert {*host.call("purge", "web1", test=True)["delete"]} == {*new.values()}
+
+
 @pytest.mark.parametrize("only", [None, "vdb"])
 def test_a_restored_guest_has_the_names_of_its_disks_and_keeps_its_root_disk(host, only):
     """Its files are called by their targets: an update took them for disks to be made."""

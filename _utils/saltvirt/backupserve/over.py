@@ -26,7 +26,6 @@ from saltvirt.backupserve import standing
 from saltvirt.backupserve import state as guest_state
 from saltvirt.backupserve.restore import Restore, named
 from saltvirt.design import identity
-from saltvirt.design.source import own_places, places
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import aside, creation, lifecycle, lookup, metadata, purge
 from saltvirt.host.domain.aside import Aside
@@ -209,10 +208,15 @@ class Over(Restore):
         if not now:
             return
         record.entries = [one.copy() for one in now.entries]
-        away = (disk for disk in self.there.disks if disk.target not in stay)
-        gone = {place for disk in away for place in places(disk)}
+        away = self.there.copy()
+        for disk in [one for one in away.disks if one.target in stay]:
+            away.disks.remove(disk)
+        gone = _reached(self.conn, away.need())
         for own in now.disks:
-            if not own_places(own) & gone:
+            path = own.path
+            if own.pool:
+                path = files.volume_path(self.conn, own.pool, own.volume)
+            if path and files.real(path) not in gone:
                 record.disks.append(own.copy())
 
     def _with_one(self) -> Domain:
