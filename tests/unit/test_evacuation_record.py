@@ -194,6 +194,16 @@ def test_an_error_that_is_none_of_ours_is_the_reason_of_one_guest(tmp_path, capl
     assert away_of(cloud) == {"a", "c", "d"}
 
 
+def test_a_migration_that_only_the_drained_host_can_end_is_named(tmp_path):
+    """Its guest lives on the target; the host is switched off next."""
+    cloud = Cloud(tmp_path, {"a": "hv1", "x": "hv2"})
+    cloud.unfinished["x"] = "hv1"
+    outcome = drain(cloud)
+    assert outcome.moved.keys() == {"a"}
+    why = "its migration from hv1 is not ended: salt-run virt.migrate_recover x"
+    assert (outcome.left, away_of(cloud)) == ({"x": why}, {"a"})
+
+
 # -- two at once -----------------------------------------------------------------------------------
 
 

@@ -146,7 +146,16 @@ class Evacuate:
             )
             if host not in outcome.left:  # it was heard at last
                 outcome.add(kept.leave(host, fleet.hosts()))
+            for guest in self._unfinished():
+                end = f"salt-run virt.migrate_recover {guest}"
+                outcome.left.setdefault(guest, f"its migration from {host} is not ended: {end}")
         return outcome.result(host, f"{host} is in maintenance")
+
+    def _unfinished(self) -> tuple[str, ...]:
+        """The guests whose migration from the host is not ended, also if they live elsewhere: only
+        the host can end it."""
+        said = migrating.locations(self.fleet, [self.host]).hosts.get(self.host)
+        return said.unfinished if said else ()
 
     def _drain(self, record: EvacuationRecord) -> moves.MovesOutcome:
         """Moves what is on the host, as long as guests come to it."""
