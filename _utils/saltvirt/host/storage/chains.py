@@ -60,6 +60,12 @@ def read(path: str, format: str | None = None) -> Chain:
     return found
 
 
+def below(path: str, format: str | None) -> list[Part]:
+    """What a file or block device itself names or is made of, without what that is based on."""
+    parts: list[Part] = [(part, "raw") for part in identity.below(path)]
+    return parts + _next(Chain(), path, format)
+
+
 def _next(found: Chain, path: str, format: str | None) -> list[Part]:
     """(path, format) of what one image names."""
     if format in ALONE:

@@ -12,7 +12,7 @@ from saltvirt.host.connection import libvirt
 from saltvirt.host.storage import chains, files, identity
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from saltvirt.host.storage.identity import Key
 
@@ -25,9 +25,36 @@ class Overlay:
     path: str
 
 
-def bases(path: str, format: str | None) -> set[Key]:
+class Bases:
+    """The keys of what disks are based on. What several disks are based on is read once."""
+
+    def __init__(self) -> None:
+        # with all that it is based on; without a format, of itself alone
+        self._known: dict[chains.Part, frozenset[Key]] = {}
+
+    def of(self, path: str, format: str | None) -> frozenset[Key]:
+        """The keys of all that a disk is based on, the disk itself not among them."""
+        return self._all(chains.below(path, format), lambda part: chains.read(*part).paths)
+
+    def of_paths(self, paths: Iterable[str]) -> frozenset[Key]:
+        """The keys of what is known to be the whole of what a disk is based on."""
+        return self._all([(path, None) for path in paths], lambda part: [part[0]])
+
+    def _all(
+        self, parts: Iterable[chains.Part], paths: Callable[[chains.Part], Iterable[str]]
+    ) -> frozenset[Key]:
+        found: set[Key] = set()
+        for part in parts:
+            if part not in self._known:
+                keys = (key for one in paths(part) for key in identity.of(one))
+                self._known[part] = frozenset(keys)
+            found |= self._known[part]
+        return frozenset(found)
+
+
+def bases(path: str, format: str | None) -> frozenset[Key]:
     """The keys of all that a disk is based on, the disk itself not among them."""
-    return {key for part in chains.read(path, format).paths[1:] for key in identity.of(part)}
+    return Bases().of(path, format)
 
 
 def written(conn: libvirt.virConnect, dom: libvirt.virDomain) -> dict[Key, str]:
@@ -39,9 +66,10 @@ def written(conn: libvirt.virConnect, dom: libvirt.virDomain) -> dict[Key, str]:
 def above(conn: libvirt.virConnect, keys: Collection[Key], but: str = "") -> Overlay | None:
     """A disk of another domain that is based on what has one of these keys. but: the name of the
     domain whose disks do not count. What cannot be read is based on nothing."""
+    read = Bases()
     for dom in conn.listAllDomains():
         with connection.unless_gone():
-            for path, base in _based(conn, dom) if dom.name() != but else ():
+            for path, base in _based(conn, dom, read) if dom.name() != but else ():
                 if not base.isdisjoint(keys):
                     return Overlay(dom.name(), path)
     return None
@@ -67,15 +95,34 @@ def refuse_start(conn: libvirt.virConnect, dom: libvirt.virDomain) -> None:
             )
 
 
-def _based(conn: libvirt.virConnect, dom: libvirt.virDomain) -> Iterator[tuple[str, set[Key]]]:
+def _based(
+    conn: libvirt.virConnect, dom: libvirt.virDomain, read: Bases
+) -> Iterator[tuple[str, frozenset[Key]]]:
     """(path, keys of what it is based on) of the disks of a domain."""
-    asked = set[tuple[str, str]]()
+    asked, runs = set[tuple[str, str]](), dom.isActive()
     for tree in files.trees(dom):
         for node in tree.iterfind("devices/disk"):
             path, format = _place(conn, node), files.declared(node)
             if path and path.startswith("/") and (path, format) not in asked:
                 asked.add((path, format))
-                yield path, bases(path, format)
+                told = _told(node) if runs else None
+                yield path, read.of(path, format) if told is None else read.of_paths(told)
+        runs = 0  # the second tree is of the next start
+
+
+def _told(disk: ElementTree.Element) -> list[str] | None:
+    """The paths of what QEMU has opened below the disk of a guest that runs, as libvirt tells them;
+    None where it does not tell all."""
+    found = []
+    below = disk.find("backingStore")
+    while below is not None and below.get("type"):
+        source = below.find("source")
+        path = (source.get("file") or source.get("dev")) if source is not None else None
+        if not path:
+            return None
+        found.append(path)
+        below = below.find("backingStore")
+    return None if below is None else found
 
 
 def _place(conn: libvirt.virConnect, node: ElementTree.Element) -> str | None:
