@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -313,6 +314,20 @@ def refuse_left(guest: str, tree: Tree, plan: RevertPlan, lost: Collection[str] 
                 f"{now} at {plan.name} and {then} at {one.name}: stop {guest} and delete "
                 f"{one.name} first"
             )
+
+
+def left_inside(guest: str, tree: Tree, plan: RevertPlan) -> list[str]:
+    """Sentences about the snapshots that go after the guest was put back, and stay inside disks
+    that it has then: they were of more disks than these, and libvirt deletes no part of one."""
+    now, notes = tree[plan.name].inside, []
+    for one in (tree[name] for name in plan.deleted if now and not tree[plan.name].external):
+        files = sorted(one.inside & now)
+        if not one.external and files and not one.inside <= now:
+            notes.append(
+                f"{one.name} still takes room inside {', '.join(files)}: while {guest} is off, "
+                f"`qemu-img snapshot -d {shlex.quote(one.name)} FILE` deletes it"
+            )
+    return notes
 
 
 def _in_the_way(

@@ -267,6 +267,18 @@ def test_what_could_not_be_deleted_after_a_revert_is_refused_before():
     rules.refuse_left("g", snapshots, rules.revert("g", snapshots, "b"))
 
 
+def test_a_snapshot_of_more_disks_that_stays_inside_is_named():
+    first = Snapshot("a", disks=(SnapshotDisk("vda", INTERNAL, SYSTEM),))
+    more = (*first.disks, SnapshotDisk("vdb", INTERNAL, "/i/vdb"))
+    snapshots = Tree([first, Snapshot("b c", "a", 2, disks=more), Snapshot("d", "a", 3)])
+    found = rules.left_inside("g", snapshots, rules.RevertPlan("a", ("d", "b c")))
+    assert found == [
+        f"b c still takes room inside {SYSTEM}: while g is off, "
+        "`qemu-img snapshot -d 'b c' FILE` deletes it"
+    ]
+    assert rules.left_inside("g", snapshots, rules.RevertPlan("b c", ("d",))) == []
+
+
 def test_libvirt_makes_no_layer_with_a_comma_while_the_guest_is_off():
     rules.refuse_layer(guest(True), "/i/g.a,b")
     rules.refuse_layer(guest(), "/i/g.a b")

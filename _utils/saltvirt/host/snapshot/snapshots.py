@@ -371,7 +371,7 @@ def revert(
     there, target = _by_name(domain), tree[plan.name]
     needs.refuse(conn, domain, _put_back(conn, domain, there, tree, plan), unused)
     _refuse_needed(conn, domain, target)
-    notes = _revert_notes(conn, domain, tree, target)
+    notes = [*_revert_notes(conn, domain, tree, target), *rules.left_inside(guest, tree, plan)]
     before = metadata.of_domain(domain)
     left = list(plan.deleted)
     if not (target.external and _begins_anew(conn)):
@@ -403,7 +403,8 @@ def plan_revert(
     target = tree[plan.name]
     checkpoints.refuse_foreign(domain)
     late = guest_clock.foreseen(domain) if target.memory != "no" else None
-    notes = (*_revert_notes(conn, domain, tree, target), *([late] if late else []))
+    lasting = rules.left_inside(guest, tree, plan)
+    notes = (*_revert_notes(conn, domain, tree, target), *lasting, *([late] if late else []))
     stake = _put_back(conn, domain, _by_name(domain), tree, plan)
     needs.refuse(conn, domain, stake, stake.shared)
     _refuse_needed(conn, domain, target)
