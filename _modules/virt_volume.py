@@ -149,6 +149,7 @@ def volume_converge(
 
     :raises NotFound: no such pool
     :raises OperationFailed: the volume that is there cannot be brought to it
+    :raises Refused: it would be resized, and is the disk of a guest that has saved memory
 
     CLI Example:
 
@@ -269,6 +270,7 @@ def volume_resize(pool, volume, size, shrink=False, force=False, **kwargs):
 
     :raises NotFound: no such pool or volume
     :raises InvalidInput: it would shrink, or a running guest has it open
+    :raises Refused: it is the disk of a guest that is off and has saved memory
     :raises ImageError: its content names another file, as for :func:`volume_clone`
 
     CLI Example:

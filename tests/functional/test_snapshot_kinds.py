@@ -418,11 +418,16 @@ def test_nothing_changes_the_disks_below_saved_memory(host, tmp_path):
             *(("snapshot", "g", "b"), ("revert_snapshot", "g", "a")),
             *(("delete_snapshots", "g", "a"), ("resize_disk", "g", "vda", "16MiB")),
             ("volume_upload", "p", os.path.basename(layer), str(tmp_path / "file")),
+            ("volume_resize", "p", os.path.basename(layer), "16MiB"),
         ):
-            asked = (False,) if call[0] in ("resize_disk", "volume_upload") else (True, False)
+            only = ("resize_disk", "volume_upload", "volume_resize")
+            asked = (False,) if call[0] in only else (True, False)
             for test in asked:
                 with pytest.raises(CommandExecutionError, match=r"g: it has saved memory.*start g"):
                     host.call(*call, **({"test": True} if test else {}))
+        base = {"path": str(path), "format": "qcow2"}
+        with pytest.raises(CommandExecutionError, match=r"g: it has saved memory.*start g"):
+            host.call("volume_converge", "p", "g.a", "16MiB", backing_store=base, test=True)
         assert (host.names(), Path(layer).read_bytes()) == (["a"], before)
         host.dom.create()
     finally:

@@ -34,6 +34,8 @@ def converge(conn: libvirt.virConnect, desired: DesiredVolume, test: bool = Fals
     size = outcome.changes.get("size_bytes")
     if size and size["new"] < size["old"]:  # said by a test, too, and before anything changes
         volumes.refuse_written(conn, desired.pool, volume)
+    elif size:
+        volumes.refuse_resized(conn, desired.pool, volume)
     if outcome.changes and not test:
         _carry_out(conn, desired, volume.path(), outcome.changes)
     return outcome

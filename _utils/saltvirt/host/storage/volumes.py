@@ -251,10 +251,7 @@ def refuse_written(
     if held:
         raise errors.InvalidInput(f"volume {name} in {pool} is not written over: {held}")
     guests = _disk_of(conn, volume, own)
-    for guest in sorted(guests):
-        with contextlib.suppress(libvirt.libvirtError):  # of another connection, or gone
-            dom = conn.lookupByName(guest)
-            saved_memory.refuse(dom, f"write over volume {name} in {pool}, a disk of")
+    _refuse_saved(conn, guests, f"write over volume {name} in {pool}, a disk of")
     others = sorted({*used.of(own)} - guests)
     if others:
         raise errors.InvalidInput(
@@ -268,6 +265,18 @@ def refuse_written(
             "were not asked; if no guest of theirs uses it, virt.volume_upload and "
             "virt.volume_resize take force=True"
         )
+
+
+def refuse_resized(conn: libvirt.virConnect, pool: str, volume: libvirt.virStorageVol) -> None:
+    """Raises Refused for the disk of a guest that is off and has saved memory."""
+    guests = _disk_of(conn, volume, usage.keys_of_volume(conn, volume))
+    _refuse_saved(conn, guests, f"resize volume {volume.name()} in {pool}, a disk of")
+
+
+def _refuse_saved(conn: libvirt.virConnect, guests: Iterable[str], action: str) -> None:
+    for guest in sorted(guests):
+        with contextlib.suppress(libvirt.libvirtError):  # of another connection, or gone
+            saved_memory.refuse(conn.lookupByName(guest), action)
 
 
 @contextlib.contextmanager
@@ -340,6 +349,7 @@ def resize(
             f"volume {name} in {pool} is open in {', '.join(used.running(own))}; "
             "virt.resize_disk grows the disk of a running guest"
         )
+    refuse_resized(conn, pool, volume)
     volume_content.refuse_foreign(conn, volume)
     flags = libvirt.VIR_STORAGE_VOL_RESIZE_SHRINK if size_bytes < has else 0
     with translated(f"resize volume {name} in storage pool {pool}"):
