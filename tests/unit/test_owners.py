@@ -112,17 +112,20 @@ def test_what_is_being_made_counts_until_it_ends(opts):
     assert owners.being_made(opts) == {}
 
 
-def test_what_ended_badly_counts_no_more_and_its_maker_is_known_until_the_next_look(opts):
+def test_what_a_process_that_died_was_making_is_unrecorded(opts):
     with pytest.raises(ZeroDivisionError), owners.making(opts, {"web1": ONE}):
         raise ZeroDivisionError
     folder = owners._making(opts)
     assert os.listdir(folder) == []
     (folder / "web1").write_text(json.dumps(ONE.to_answer()))
-    assert owners.maker(opts, "web1") == "bob"
     with owners.making(opts, {"web2": ONE}):
         assert owners.being_made(opts) == {"web2": ONE}
-        assert os.listdir(folder) == ["web2"]
-    assert owners.maker(opts, "web1") is None
+        assert owners.unrecorded(opts) == {"web1": ONE}
+        assert (owners.maker(opts, "web1"), owners.maker(opts, "web2")) == (None, "bob")
+        for name in ("web1", "web2"):
+            owners.forget_unrecorded(opts, name)
+        assert os.listdir(folder) == ["web2"], "that is being made"
+    assert owners.unrecorded(opts) == {}
 
 
 def test_what_goes_meanwhile_is_no_error(opts, monkeypatch):
