@@ -155,6 +155,20 @@ def test_a_disk_that_the_guest_had_before_is_named(web1):
     assert path.exists()
 
 
+def test_what_cannot_be_looked_at_when_it_is_renamed_makes_no_failure(web1, monkeypatch):
+    web1.modules["virt.update"]("web1", detach=["data"])
+    asked = []
+
+    def silent(_conn, path):
+        if path.endswith("web1_data.raw"):
+            asked.append(path)
+            raise TimeoutError("no answer")
+
+    monkeypatch.setattr(usage, "others_may_have", silent)
+    assert web1.modules["virt.rename"]("web1", "web2")["name"] == "web2"
+    assert asked and "web2_system.qcow2" in disks(web1)
+
+
 def running(web1):
     web1.conn.lookupByName("web1").create()
 

@@ -168,11 +168,9 @@ class Rename:
         self._end(notes)
         departed.forget(self.old)  # the guest was here: what it said is over
         self._refresh(moves)
-        for path in self._strays(moves):
-            self.tools.warn(
-                f"{path} is named after {self.old}, is no disk of {self.guest.name}, and stays: "
-                f"if {self.guest.name} is to have it, list it with source_file"
-            )
+        # it has its new name: what cannot be looked at now makes no failure of that
+        with contextlib.suppress(OSError, libvirt.libvirtError, errors.VirtError):
+            self._say_strays(moves)
         return Renamed(
             name=self.guest.name,
             host=self.conn.getHostname(),
@@ -184,22 +182,25 @@ class Rename:
             warnings=tuple(self.tools.warnings),
         )
 
-    def _strays(self, moves: list[FileMove]) -> list[str]:
-        """Files that have the old name of the guest and are no guest's disks, beside its disks: it
-        may have had them before. By its new name nothing shows that."""
-        own = [move for move in moves if not seed_drive.is_of(move.new, self.guest.name)]
+    def _say_strays(self, moves: list[FileMove]) -> None:
+        """Warns of files that have the old name of the guest and are no guest's disks, beside its
+        disks: it may have had them before. By its new name nothing shows that."""
+        new = self.guest.name
+        own = [one for one in moves if one is not self.variables]
         found = set[str]()
-        for folder in {os.path.dirname(move.new) for move in own if move is not self.variables}:
-            with contextlib.suppress(OSError):
-                names_of_it = bounded.names(folder)
-                found |= {
-                    os.path.join(folder, n) for n in names_of_it if n.startswith(f"{self.old}_")
-                }
+        for folder in {os.path.dirname(m.new) for m in own if not seed_drive.is_of(m.new, new)}:
+            there = bounded.names(folder)
+            found |= {os.path.join(folder, n) for n in there if n.startswith(f"{self.old}_")}
         for dom in self.conn.listAllDomains() if found else ():
             for tree in files.trees(dom):
                 found -= files.paths(tree)
-        # on a server it may be another host's
-        return sorted(path for path in found if not usage.others_may_have(self.conn, path))
+        for path in sorted(found):
+            if usage.others_may_have(self.conn, path):
+                continue  # on a server it may be another host's
+            self.tools.warn(
+                f"{path} is named after {self.old}, is no disk of {new}, and stays: if {new} is to "
+                "have it, list it with source_file"
+            )
 
     @staticmethod
     def _end(notes: list[disk_notes.Note], failed: Collection[str] = ()) -> None:
