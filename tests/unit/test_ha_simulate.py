@@ -120,7 +120,7 @@ def test_what_is_no_scenario_is_one_line(text):
         ("guest web1 crash foo", "guest GUEST crash panic|io"),
         ("guest web1 fail_start x", "fail_start|fail_migrate COUNT"),
         ("guest web1 fail_start -1", "fail_start|fail_migrate COUNT"),
-        ("guest web1 migrate", "migrate|relocate|start HOST"),
+        ("guest web1 migrate", "migrate|relocate|start|move HOST"),
         ("guest web1 migrate hyper9", "there is no host hyper9"),
         ("guest web9 stopped", "there is no guest web9"),
         ("guest web9 add hyper9", "there is no host hyper9"),
