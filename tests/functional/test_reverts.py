@@ -319,3 +319,18 @@ def test_libvirt_does_not_end_when_a_snapshot_of_other_disks_is_deleted(host):  
     dom.destroy()
     host.call("delete_snapshots", "g", "a")
     assert host.names() == []
+
+
+def test_a_volume_of_a_pool_that_does_not_run_is_named(host):  # noqa: F811
+    path = host.disk("g.qcow2")
+    text = f"<pool type='dir'><name>p</name><target><path>{path.parent}</path></target></pool>"
+    pool = host.conn.storagePoolDefineXML(text)
+    pool.create()
+    disk = host.device(path).replace("type='file'", "type='volume'", 1)
+    host.define(disk.replace(f"file='{path}'", "pool='p' volume='g.qcow2'"))
+    pool.destroy()
+    for test in (True, False):
+        with pytest.raises(CommandExecutionError, match=r"vda of g is the volume p/g.qcow2.*start"):
+            host.call("snapshot", "g", "a", test=test)
+    pool.create()
+    assert host.call("snapshot", "g", "a") == {"name": "a"}

@@ -122,6 +122,16 @@ def refuse_name(name: str, choice: Choice) -> None:
         )
 
 
+def refuse_unknown(guest: Guest) -> None:
+    """Raises Refused for a volume whose path is not known, so that neither is what it needs."""
+    for disk in guest.disks:
+        if disk.kind == "volume" and disk.path is None:
+            raise errors.Refused(
+                f"disk {disk.target} of {guest.name} is the volume {disk.place}, which this host "
+                "does not have now: start its storage pool first"
+            )
+
+
 def refuse_layer(guest: Guest, path: str) -> None:
     """Raises InvalidInput for the path of a layer that libvirt makes elsewhere: it doubles each
     comma where it has qemu-img make the layers of a guest that is off."""

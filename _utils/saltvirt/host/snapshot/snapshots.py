@@ -165,6 +165,7 @@ def _plan(conn: libvirt.virConnect, guest: str, wanted: SnapshotRequest) -> _Pla
     if name in tree:
         raise errors.AlreadyExists(f"a snapshot {name} of {guest} already exists")
     _refuse_without_disks(conn, about)
+    rules.refuse_unknown(about)
     choice = rules.choose(about, tree, wanted.disk_only, wanted.quiesce)
     rules.refuse_name(name, choice)
     if not choice.external:
