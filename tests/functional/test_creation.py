@@ -187,7 +187,7 @@ def test_each_function_that_locks_a_guest_refuses_it_or_is_named_here():
     text = "\n".join(path.read_text("utf-8") for path in (REPOSITORY / "_modules").glob("virt*.py"))
     found = re.findall(r'_locked\("(\w+)"', text)
     calls = r"(?:_change|(?<!require)_complete|_admitted|change)"
-    found += re.findall(calls + r'\(\s*\w+, "(\w+)"', text)
+    found += re.findall(calls + r'\(\s*\w+,\s*"(\w+)"', text)
     found += re.findall(r'\.guest\("virt\.(\w+)"', text)
     found += re.findall(r'held\(\w+, "virt\.(\w+)"', text)
     assert {*found} - ALLOWED == REFUSING - {"power", "update", "clone", "rename"}
