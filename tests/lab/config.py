@@ -20,7 +20,7 @@ fileserver_backend:
   - gitfs
 gitfs_provider: gitpython
 gitfs_base: published
-gitfs_update_interval: 30
+gitfs_update_interval: 600
 gitfs_remotes:
   - file:///srv/git/salt-virt.git
   - file:///srv/git/salt-virt.git:
