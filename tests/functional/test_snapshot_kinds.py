@@ -361,6 +361,41 @@ def test_a_guest_that_was_backed_up_goes_back_to_an_external_snapshot(host):
     host.dom.create()
 
 
+def checkpointed(dom):
+    """Make a checkpoint of a guest as a backup does, and stop it."""
+    from saltvirt import names
+
+    name = names.CHECKPOINT + "000001-20261126T160000Z-0123abcd"
+    disks = "<disks><disk name='vda' checkpoint='bitmap'/></disks>"
+    dom.create()
+    dom.checkpointCreateXML(f"<domaincheckpoint><name>{name}</name>{disks}</domaincheckpoint>")
+    dom.destroy()
+    return name
+
+
+def test_a_volume_of_a_guest_that_was_backed_up_and_is_off_has_snapshots(host, pool):
+    source = "pool='p' volume='v.qcow2'"
+    dom = host.define(DISK.format(kind="volume", format="qcow2", source=source, target="vda"))
+    name = checkpointed(dom)
+    host.call("snapshot", "g", "a", disk_only=True)
+    assert (host.names(), [one.getName() for one in dom.listAllCheckpoints()]) == (["a"], [name])
+    host.call("delete_snapshots", "g", all=True)
+    assert host.names() == [] and host.now() == f"{host.folder}/p/v.qcow2"
+
+
+def test_a_guest_that_was_backed_up_goes_back_though_a_medium_is_gone(host):
+    iso = host.disk("s.iso", "raw", "1M")
+    drive = (
+        f"<disk type='file' device='cdrom'><driver name='qemu' type='raw'/><source file='{iso}'/>"
+        "<target dev='sda' bus='sata'/><readonly/></disk>"
+    )
+    dom = host.define(host.device(host.disk("g.qcow2")) + drive)
+    host.call("snapshot", "g", "a")
+    checkpointed(dom)
+    iso.unlink()
+    assert host.call("revert_snapshot", "g", "a")["reverted"] == "a"
+
+
 def test_a_checkpoint_of_others_refuses_before_anything_is_done(host):
     host.define(host.device(host.disk("g.qcow2")))
     host.dom.create()

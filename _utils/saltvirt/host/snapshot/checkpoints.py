@@ -1,8 +1,8 @@
 """A guest's checkpoints, from which backups take increments, and its snapshots.
 
 QEMU goes back to no snapshot while a disk's file has a bitmap, and ends when it is asked to; and
-what the disks hold then no bitmap tells of. libvirt takes no snapshot of a guest that is off and
-has checkpoints, though nothing of them is touched.
+what the disks hold then no bitmap tells of. libvirt neither takes a snapshot of a guest that is off
+and has checkpoints nor changes what it recorded of one, though nothing of them is touched.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from saltvirt.images import bitmaps
 
 @contextlib.contextmanager
 def aside(domain: libvirt.virDomain) -> Iterator[None]:
-    """For the block, which makes a snapshot, libvirt does not know the checkpoints of a guest that
-    is off. Where this dies in it the next backup is a whole one."""
+    """For the block, which makes or describes a snapshot, libvirt does not know the checkpoints of
+    a guest that is off. Where this dies in it the next backup is a whole one."""
     if domain.isActive():
         yield
         return

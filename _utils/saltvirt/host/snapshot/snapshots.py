@@ -123,10 +123,12 @@ def create(conn: libvirt.virConnect, guest: str, wanted: SnapshotRequest) -> Tak
                 name=target, snapshot=EXTERNAL, type="file", driver_type="qcow2", file=path
             )
         )
-    with checkpoints.aside(plan.domain), quiesce.thawed(plan.domain, wanted.quiesce):
-        made = plan.domain.snapshotCreateXML(document.tostring(), _flags(plan.choice, wanted))
-    if plan.choice.external and any(disk.kind == "volume" for disk in plan.guest.disks):
-        layers.name_paths(conn, plan.domain, made)
+    of_volumes = plan.choice.external and any(disk.kind == "volume" for disk in plan.guest.disks)
+    with checkpoints.aside(plan.domain):
+        with quiesce.thawed(plan.domain, wanted.quiesce):
+            made = plan.domain.snapshotCreateXML(document.tostring(), _flags(plan.choice, wanted))
+        if of_volumes:
+            layers.name_paths(conn, plan.domain, made)
     taken = read.snapshot(conn, made)
     notes = (*plan.notes, *(() if plan.guest.running else layers.protect(conn, taken)))
     try:
@@ -375,12 +377,14 @@ def revert(
     notes = [*_revert_notes(conn, domain, tree, target), *rules.left_inside(guest, tree, plan)]
     before = metadata.of_domain(domain)
     left = list(plan.deleted)
-    if not (target.external and _begins_anew(conn)):
-        returning.empty_drives(conn, domain, there[plan.name])
     if target.external:
+        if not _begins_anew(conn):
+            with checkpoints.aside(domain):
+                returning.empty_drives(conn, domain, there[plan.name])
         left = _revert_layers(conn, domain, (target, there), tree, left, unused)
     else:
         checkpoints.remove(conn, domain)
+        returning.empty_drives(conn, domain, there[plan.name])
         domain.revertToSnapshot(there[plan.name], 0)
     _keep_record(domain, before)
     snapshot_state.restore(conn, domain, target)
