@@ -474,7 +474,7 @@ def test_without_libguestfs_it_is_said_what_to_install(target, state, tmp_path, 
     ("name", "backup", "error", "words"),
     [
         ("web2", "latest", errors.NotFound, "there is no backup of web2"),
-        ("web1", "7", errors.NotFound, "there is no backup '7' of it"),
+        ("web1", "7", errors.NotFound, "there is no backup '7' of web1"),
     ],
 )
 def test_a_backup_that_is_not_there(fish, target, name, backup, error, words):

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from saltvirt.ha import facts, reserve, view
+from saltvirt.ha import registry as registry_states
 from saltvirt.ha.facts import OFF, RUNNING, STOPPED
 from saltvirt.ha.registry import Wished
 from tests.ha.grammar import MASTER, BadScenario
@@ -270,7 +271,14 @@ def _move(world, name, host):
     wanted, source = world.wanted.get(name), next(iter(_runs(world, name)), "")
     there = world.hosts[host]
     kept = wanted is not None and wanted.wanted != view.IGNORED
-    if kept or not source or source == host or not there.is_on or there.hung:
+    if (
+        kept
+        or _may_start(world, name)
+        or not source
+        or source == host
+        or not there.is_on
+        or there.hung
+    ):
         world.say("scenario", f"guest {name} is not moved by hand")
         return
     world.hosts[source].copies[name].state = STOPPED
@@ -280,10 +288,23 @@ def _move(world, name, host):
     there.copies[name] = replace(there.copies.get(name, Copy(0, OFF)), state=RUNNING, writes=epoch)
 
 
+def _may_start(world, name):
+    """Whether virt.ha_ignore and virt.ha_disable say that agents may start the guest still, as no
+    majority of them goes by it: a person neither moves nor starts it then."""
+    registry = world.newest()
+    record = registry.guests.get(name)
+    if record is None or record.state != registry_states.IGNORED:
+        return record is not None
+    heard = [one for one in world.hosts.values() if one.said is not None]
+    confirmed = [one for one in heard if one.said.applied >= record.changed]
+    return 2 * len(confirmed) <= len(world.hosts)
+
+
 def _start(world, name, host):
     """A person starts one that is ignored, where it runs nowhere."""
     there = world.hosts[host]
-    if world.wanted[name].wanted != view.IGNORED or _runs(world, name) or not there.is_on:
+    ignored = world.wanted[name].wanted == view.IGNORED and not _may_start(world, name)
+    if not ignored or _runs(world, name) or not there.is_on:
         world.say("scenario", f"guest {name} is not started by hand")
         return
     epoch, _ = world.disks.get(name, (0, ""))
