@@ -128,8 +128,9 @@ def test_it_reaches_the_domain(runner, conn, image, parameter):  # noqa: F811
 
 @pytest.mark.parametrize("parameter", sorted(DELIVERED - {"start"}))
 def test_it_is_delivered_to_the_host(parameter):
-    wanted = InitRequest("web1", 1, 64, "/a", arguments={parameter: "as given"})
-    expected = True if parameter == "approve_key" else "as given"
+    given = "cloud-init" if parameter == "seed" else "as given"
+    wanted = InitRequest("web1", 1, 64, "/a", arguments={parameter: given})
+    expected = True if parameter == "approve_key" else given
     assert wanted.for_host()[parameter] == expected
 
 
