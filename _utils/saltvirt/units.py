@@ -105,8 +105,8 @@ def human_bytes(size: float) -> str:
     unit = "B"
     while number >= 1024 and larger:
         number, unit = number / 1024, larger.pop()
-    whole = unit == "B" or number > 999
-    return f"{number:.0f} {unit}" if whole else f"{number:.3g} {unit}"
+    is_whole = unit == "B" or number > 999
+    return f"{number:.0f} {unit}" if is_whole else f"{number:.3g} {unit}"
 
 
 def dotted(version: int) -> str:

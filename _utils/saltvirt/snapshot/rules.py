@@ -87,14 +87,14 @@ def choose(
         raise errors.Unsupported(
             f"{guest.name} cannot have an internal snapshot: {must}; leave disk_only out"
         )
-    other = {one.kind for one in tree}
-    why = must
-    if not must and EXTERNAL in other:
-        why = f"its snapshots are external ({_names(tree, EXTERNAL)})"
-    external = disk_only if disk_only is not None else bool(quiesce or why)
+    kinds = {snapshot.kind for snapshot in tree}
+    reason = must
+    if not must and EXTERNAL in kinds:
+        reason = f"its snapshots are external ({_names(tree, EXTERNAL)})"
+    external = disk_only if disk_only is not None else bool(quiesce or reason)
     kind = EXTERNAL if external else INTERNAL
-    if other - {kind}:
-        [mixed] = other - {kind}
+    if kinds - {kind}:
+        [mixed] = kinds - {kind}
         raise errors.Refused(
             f"{guest.name} has {mixed} snapshots ({_names(tree, mixed)}), and an {kind} one beside "
             "them would be lost or corrupted by going back to one of them: delete those first"
@@ -103,7 +103,7 @@ def choose(
         )
     if external:
         _refuse_servers(guest)
-    return Choice(kind, why if external and disk_only is None and not quiesce else None)
+    return Choice(kind, reason if external and disk_only is None and not quiesce else None)
 
 
 def refuse_name(name: str, choice: Choice) -> None:
@@ -164,7 +164,7 @@ def _refuse_servers(guest: Guest) -> None:
 
 
 def _names(tree: Tree, kind: str) -> str:
-    return ", ".join(one.name for one in tree if one.kind == kind)
+    return ", ".join(snapshot.name for snapshot in tree if snapshot.kind == kind)
 
 
 def room(guest: Guest, choice: Choice) -> dict[str, int]:
@@ -236,8 +236,10 @@ def _ordered(tree: Tree, names: Collection[str]) -> list[str]:
 def newer(tree: Tree, name: str) -> set[str]:
     """Those made after this one, or on top of it. What it was taken on top of is older, whatever
     the clock said that day."""
-    at = tree[name].created
-    later = {one.name for one in tree if one.created > at} - tree.ancestors(name)
+    created_at = tree[name].created
+    later = {snapshot.name for snapshot in tree if snapshot.created > created_at} - tree.ancestors(
+        name
+    )
     return later | tree.descendants(name)
 
 
@@ -249,13 +251,17 @@ def lost(tree: Tree, name: str) -> set[str]:
     """
     target = tree[name]
     changed = target.inside | target.layers
-    found = set()
-    for one in tree:
-        stands_on = set[str]().union(*map(tree.below, one.layers | one.inside))
-        if stands_on & changed or (target.external and one.inside & target.layers):
-            found.add(one.name)
-    above = {other for other in tree.descendants(name) if target.external or tree[other].external}
-    return (found | above) - {name}
+    lost_names = set()
+    for snapshot in tree:
+        stands_on = set[str]().union(*map(tree.below, snapshot.layers | snapshot.inside))
+        if stands_on & changed or (target.external and snapshot.inside & target.layers):
+            lost_names.add(snapshot.name)
+    above = {
+        descendant
+        for descendant in tree.descendants(name)
+        if target.external or tree[descendant].external
+    }
+    return (lost_names | above) - {name}
 
 
 def deletion_order(guest: Guest, tree: Tree, doomed: Collection[str]) -> list[str]:
@@ -263,10 +269,10 @@ def deletion_order(guest: Guest, tree: Tree, doomed: Collection[str]) -> list[st
 
     Raises Refused, with what to do first, where there is none; nothing is to be deleted then.
     """
-    stay, order = {one.name: one for one in tree}, list[str]()
+    stay, order = {snapshot.name: snapshot for snapshot in tree}, list[str]()
     disks, has = {disk.place for disk in guest.disks}, guest.compared
     while True:
-        why = None
+        refusal = None
         for name in (name for name in tree.newest_first() if name in doomed and name in stay):
             reason = _in_the_way(tree, stay, stay[name], disks, guest.running)
             reason = reason or _not_while_it_runs(stay[name], has)
@@ -276,17 +282,17 @@ def deletion_order(guest: Guest, tree: Tree, doomed: Collection[str]) -> list[st
                 disks = _merged(gone, disks)
                 has = has and {to: next(iter(_merged(gone, {at}))) for to, at in has.items()}
                 break
-            why = f"snapshot {name} of {guest.name} cannot be deleted: {reason}"
+            refusal = f"snapshot {name} of {guest.name} cannot be deleted: {reason}"
         else:
-            if why:
-                raise errors.Refused(why)
+            if refusal:
+                raise errors.Refused(refusal)
             return order
 
 
 def _merged(gone: Snapshot, disks: set[str | None]) -> set[str | None]:
     """Where the guest's disks are once a snapshot is deleted: a layer goes into what is below."""
     bases = {disk.layer: disk.base for disk in gone.disks if disk.layer}
-    return {bases.get(place, place) if place else None for place in disks}
+    return {bases.get(disk_place, disk_place) if disk_place else None for disk_place in disks}
 
 
 def _other(one: Snapshot, has: Mapping[str, str | None] | None) -> tuple[str, str, str] | None:
@@ -348,9 +354,9 @@ def _in_the_way(
         if running and disks and one.inside and not one.inside & disks:
             return "the guest runs on a layer above the file that it is in: stop the guest first"
         return None
-    for other in stay.values():
-        if other.inside & one.layers:
-            return f"{other.name} is inside its layer: delete {other.name} with it"
+    for remaining in stay.values():
+        if remaining.inside & one.layers:
+            return f"{remaining.name} is inside its layer: delete {remaining.name} with it"
     parent = _parent(tree, stay, one)
     if parent is not None and not parent.external:
         return f"{parent.name}, on which it stands, is internal: delete {parent.name} with it"

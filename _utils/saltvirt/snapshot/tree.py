@@ -61,8 +61,8 @@ class Snapshot:
     @property
     def inside(self) -> frozenset[str]:
         """Where the disks are in which an internal snapshot is."""
-        kept = (disk.base for disk in self.disks if disk.kind == INTERNAL)
-        return frozenset(base for base in kept if base)
+        bases = (disk.base for disk in self.disks if disk.kind == INTERNAL)
+        return frozenset(base for base in bases if base)
 
     @property
     def of_layers_alone(self) -> bool:
@@ -130,7 +130,7 @@ class Tree:
     """The snapshots of one guest, by name; each comes after the one that it was taken on top of."""
 
     def __init__(self, snapshots: Iterable[Snapshot] = ()) -> None:
-        self._named = {one.name: one for one in snapshots}
+        self._named = {snapshot.name: snapshot for snapshot in snapshots}
 
     def __iter__(self) -> Iterator[Snapshot]:
         return iter(self._named.values())
@@ -147,7 +147,7 @@ class Tree:
     @property
     def current(self) -> Snapshot | None:
         """The one on top of which the next is taken."""
-        return next((one for one in self._named.values() if one.current), None)
+        return next((snapshot for snapshot in self._named.values() if snapshot.current), None)
 
     def newest_first(self) -> list[str]:
         """All names; what was taken on top of another comes before it."""
@@ -155,20 +155,20 @@ class Tree:
 
     def descendants(self, name: str) -> set[str]:
         """The names of those that were taken on top of this one, directly or not."""
-        found = {name}
-        for one in self._named.values():
-            if one.parent in found:
-                found.add(one.name)
-        return found - {name}
+        names = {name}
+        for snapshot in self._named.values():
+            if snapshot.parent in names:
+                names.add(snapshot.name)
+        return names - {name}
 
     def ancestors(self, name: str) -> set[str]:
         """The names of those on top of which this one was taken, directly or not."""
-        found: set[str] = set()
+        names: set[str] = set()
         parent = self._named[name].parent
-        while parent in self._named and parent not in found:
-            found.add(parent)
+        while parent in self._named and parent not in names:
+            names.add(parent)
             parent = self._named[parent].parent
-        return found
+        return names
 
     def with_children(self, names: Collection[str]) -> set[str]:
         """These, and all that were taken on top of them."""
@@ -178,12 +178,12 @@ class Tree:
         """What a layer stands on, as far as the snapshots tell."""
         bases = {
             disk.layer: disk.base
-            for one in self._named.values()
-            for disk in one.disks
+            for snapshot in self._named.values()
+            for disk in snapshot.disks
             if disk.layer and disk.base
         }
-        found: set[str] = set()
-        while place in bases and bases[place] not in found:
+        places: set[str] = set()
+        while place in bases and bases[place] not in places:
             place = bases[place]
-            found.add(place)
-        return found
+            places.add(place)
+        return places
