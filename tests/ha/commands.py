@@ -202,7 +202,10 @@ def _confirm(world, name):
 
 def _guest(world, name, what, *words):
     if name not in world.wanted and what not in ("add", *BY_HAND, *FAILS):
-        raise BadScenario(f"guest {name} {what}: it is not there")
+        if name not in world.disabled:
+            raise BadScenario(f"guest {name} {what}: it is not there")
+        world.say("scenario", f"guest {name} is refused", "it was taken from high availability")
+        return
     if what in OF_GUEST:
         OF_GUEST[what](world, name, *words)
     elif what in ("started", "stopped", "ignored"):
@@ -252,6 +255,7 @@ def _want(world, name, what):
 
 def _disable(world, name):
     """It stays as it is, and is no longer of high availability."""
+    world.disabled.add(name)
     world.wanted.pop(name, None)
     world.wishes.pop(name, None)
 

@@ -28,6 +28,7 @@ class World:
         self.cuts, self.heartbeats, self.disks, self.leases = set(), {}, {}, {}
         self.lease_answers, self.fences, self.confirmed = {}, {}, {}
         self.fail_start, self.fail_migrate = {}, {}
+        self.disabled = set()  # guests that a person has taken from high availability
         self.wanted, self.wishes = dict(scenario.guests), {}
         self.maintenance, self.armed = set(), True
         self.self_fenced, self.fenced, self.decided = [], [], 0
