@@ -247,10 +247,19 @@ def _want(world, name, what):
         record = world.newest().guests.get(name)
         places = {place.host for place in record.places} if record else set()
         host = next(iter(_runs(world, name)), host)
+        agent = world.hosts.get(host)
+        if agent is not None and _runs(world, name) and _is_over(agent):
+            world.say("scenario", f"guest {name} is refused", f"{host} shuts down")
+            return
         if places and host not in places and _runs(world, name):
             world.say("scenario", f"guest {name} is refused", f"it was left on {sorted(places)}")
             return
     world.wanted[name] = replace(old, wanted=what, host=host)
+
+
+def _is_over(host):
+    """Its agent says that nothing will run there before it is started anew."""
+    return host.said is not None and host.said.phase == facts.OVER
 
 
 def _disable(world, name):

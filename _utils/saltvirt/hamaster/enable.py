@@ -12,6 +12,7 @@ from saltvirt import errors, names, units
 from saltvirt.creation import Phase
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
+from saltvirt.ha.facts import OVER
 from saltvirt.ha.registry import IGNORED as STATE_IGNORED
 from saltvirt.ha.registry import NEW
 from saltvirt.ha.view import IGNORED, LIVE, RESTART, STARTED, STOPPED, GuestWanted
@@ -28,6 +29,8 @@ from saltvirt.revert import Revert
 MOST = 1000
 # what is crashed was to run; its host keeps it as it is for a person to see
 _IS_UP = facts.ACTIVE | {"crashed"}
+# a host cannot boot in less: one that was heard within this time is in the boot that it said
+_HEARD_S = 5
 # so long an agent may take to hear that it does not keep a guest any more
 _LET_GO_S = 20
 _COUNTS = ("priority", "restarts", "relocates")
@@ -422,8 +425,24 @@ def where_it_was(fleet: Fleet, person: Person, name: str) -> tuple[str, str]:
             "the command again in some seconds; if that host is down, give it anew, "
             "virt.ha_disable and virt.ha_enable"
         )
+    _refuse_unheard(person.engine, host, name)
     _refuse_another(fleet, host, name)
     return host, STARTED if state in _IS_UP else STOPPED
+
+
+def _refuse_unheard(engine: seen.Engine, host: str, name: str) -> None:
+    """Raises OperationFailed while the agent of a guest's host is silent, or says that the host
+    shuts down and nothing runs there: masters would take that for a proof about the guest."""
+    about = engine.seen.hosts.get(host)
+    if about is None or engine.why:
+        return
+    if about.phase == OVER:
+        raise errors.OperationFailed(f"{host}, on which {name} is, shuts down: wait for its end")
+    if not engine.hears(host, _HEARD_S):
+        raise errors.OperationFailed(
+            f"the agent of {host}, on which {name} is, is not heard: run the command again once "
+            f"it is (salt-run virt.ha_status; systemctl status salt-virt-ha on {host})"
+        )
 
 
 class Ignore:

@@ -288,6 +288,25 @@ def test_a_guest_that_is_ignored_is_taken_back_only_where_it_was_left(cloud, sta
     assert wishes(cloud).guests["web1"].wanted == state
 
 
+@pytest.mark.parametrize(("heard_s", "phase"), [(None, ""), (60, ""), (1, "over"), (1, "working")])
+def test_a_guest_is_taken_back_once_its_host_says_that_it_works(cloud, engine, heard_s, phase):
+    """Masters would take the end of its last boot for the proof that the guest runs nowhere."""
+    enable(cloud, "web1").run()
+    Ignore(cloud, "web1").run()
+    record = GuestRecord("ignored", host="hv000", places=(GuestPlace("hv000", 1),))
+    hosts = {"hv000": seen.HostSeen(1, heard_s, phase=phase)}
+    write_engine(cloud, Registry(1, 1, guests={"web1": record}), hosts)
+    if phase == "working":
+        Ignore(cloud, "web1", off=True).run()
+        assert wishes(cloud).guests["web1"].wanted == "started"
+        return
+    with pytest.raises(
+        errors.OperationFailed, match=r"hv000, on which web1 is, (is not heard|shuts down)"
+    ):
+        Ignore(cloud, "web1", off=True).run()
+    assert wishes(cloud).guests["web1"].wanted == "ignored"
+
+
 @pytest.mark.parametrize("uuid", ["u1", "u2"])
 def test_another_guest_of_its_name_is_not_taken_for_one_that_was_ignored(cloud, monkeypatch, uuid):
     """``ha_ignore``, ``virt.purge``, ``virt.clone`` under its name, ``ha_ignore off=True``: it was
