@@ -31,6 +31,21 @@ def state_name(code: int | None) -> str:
     return "unknown" if code is None else STATES.get(code, "unknown")
 
 
+def off_with_source(conn: libvirt.virConnect, device: str, attribute: str, value: str) -> list[str]:
+    """Return the sorted names of the guests that do not run and have a device with such a source.
+
+    device: the element below ``<devices>``, such as ``interface``; attribute: of its ``<source>``,
+    such as ``network``.
+    """
+    names = set()
+    for dom in conn.listAllDomains():
+        with connection.unless_gone():
+            sources = ElementTree.fromstring(dom.XMLDesc(0)).iterfind(f"devices/{device}/source")
+            if not dom.isActive() and any(source.get(attribute) == value for source in sources):
+                names.add(dom.name())
+    return sorted(names)
+
+
 def state(dom: libvirt.virDomain) -> str:
     """The domain's state by now: running, paused, shutdown, crashed or pmsuspended."""
     return state_name(dom.state()[0])

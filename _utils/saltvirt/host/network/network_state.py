@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 from saltvirt import confidential, errors
 from saltvirt.design.network import build
 from saltvirt.host.connection import libvirt, unless_gone
+from saltvirt.host.domain import lookup
 from saltvirt.host.network import links, networks
 from saltvirt.images import tools
 from saltvirt.revert import Revert
@@ -124,17 +125,6 @@ def users(conn: libvirt.virConnect, network: libvirt.virNetwork) -> list[str]:
     return sorted({name for name, _ in _interfaces(conn, network)})
 
 
-def _off(conn: libvirt.virConnect, name: str) -> set[str]:
-    """The names of the guests that do not run and have an interface on a network."""
-    found = set()
-    for dom in conn.listAllDomains():
-        with unless_gone():
-            sources = ElementTree.fromstring(dom.XMLDesc(0)).iterfind("devices/interface/source")
-            if not dom.isActive() and any(one.get("network") == name for one in sources):
-                found.add(dom.name())
-    return found
-
-
 def remove(conn: libvirt.virConnect, name: str, force: bool = False, test: bool = False) -> Outcome:
     """Stops and undefines a network; the Outcome.
 
@@ -153,7 +143,7 @@ def remove(conn: libvirt.virConnect, name: str, force: bool = False, test: bool 
     active, persistent = bool(network.isActive()), bool(network.isPersistent())
     outcome.switch("active", active, False, "stopped")
     outcome.switch("defined", True, False, "removed")
-    if off := sorted(_off(conn, str(name))):
+    if off := lookup.off_with_source(conn, "interface", "network", str(name)):
         outcome.notes.append(
             f"{confidential.listed(off)} cannot be started without it: each has an interface on it"
         )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree
 
 from saltvirt import confidential, errors
 from saltvirt.host import connection
-from saltvirt.host.connection import libvirt, translated, unless_gone
+from saltvirt.host.connection import libvirt, translated
+from saltvirt.host.domain import lookup
 from saltvirt.host.storage import identity, pools, secret, usage, volumes
 from saltvirt.revert import Revert
 from saltvirt.states.outcome import Outcome
@@ -215,7 +215,7 @@ def remove(
         outcome.changes["deleted"] = True
     outcome.changes["undefined"] = True
     outcome.done.append("purged" if purge else "removed, what it holds stays")
-    if named := sorted(_by_volume(conn, str(name))):
+    if named := lookup.off_with_source(conn, "disk", "pool", str(name)):
         outcome.notes.append(
             f"{confidential.listed(named)} cannot be started without it: each has a disk that is "
             "given as a volume of it"
@@ -225,17 +225,6 @@ def remove(
             volumes.delete_all(conn, name, doomed, force)
             _delete(conn, pool, outcome.changes, bool(persistent))
     return outcome
-
-
-def _by_volume(conn: libvirt.virConnect, pool: str) -> set[str]:
-    """The names of the guests that do not run and have a disk by the name of a pool."""
-    found = set()
-    for dom in conn.listAllDomains():
-        with unless_gone():
-            sources = ElementTree.fromstring(dom.XMLDesc(0)).iterfind("devices/disk/source")
-            if not dom.isActive() and any(one.get("pool") == pool for one in sources):
-                found.add(dom.name())
-    return found
 
 
 def _refuse_users(
