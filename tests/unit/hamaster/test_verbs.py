@@ -153,14 +153,19 @@ def test_its_start_is_given_back_when_its_hosts_agent_has_let_it_go(cloud, monke
     assert "hv001: db1 is kept; later: salt hv001 virt.set_autostart db1" in found.comment
 
 
-@pytest.mark.usefixtures("engine")
-def test_its_key_is_bound_to_the_host_on_which_it_was_started(cloud, monkeypatch):
-    """After a failover virt.purge left it: it was accepted for a guest of the host that died."""
+@pytest.fixture
+def keys(cloud, monkeypatch):
+    """The bindings of keys, with an accepted one of web1."""
     monkeypatch.setattr(waiting, "WAIT_S", 1)
-    keys = KeyStore(cloud.opts)
     accepted = Path(cloud.opts["pki_dir"], "minions", "web1")
     accepted.parent.mkdir(parents=True)
     accepted.write_text("KEY")
+    return KeyStore(cloud.opts)
+
+
+@pytest.mark.usefixtures("engine")
+def test_its_key_is_bound_to_the_host_on_which_it_was_started(cloud, keys):
+    """After a failover virt.purge left it: it was accepted for a guest of the host that died."""
     for host, bound in (("hv000", "hv000"), ("hv002", "hv002"), ("", "hv001")):
         keys._record("web1", "hv001", "KEY")
         enable(cloud, "web1").run()
@@ -171,13 +176,8 @@ def test_its_key_is_bound_to_the_host_on_which_it_was_started(cloud, monkeypatch
 
 
 @pytest.mark.usefixtures("engine")
-def test_the_key_of_one_that_is_ignored_follows_whoever_moves_it(cloud, monkeypatch):
+def test_the_key_of_one_that_is_ignored_follows_whoever_moves_it(cloud, keys):
     """``ha_ignore``, ``virt.migrate``, ``ha_disable``: it was bound to the host that it left."""
-    monkeypatch.setattr(waiting, "WAIT_S", 1)
-    keys = KeyStore(cloud.opts)
-    accepted = Path(cloud.opts["pki_dir"], "minions", "web1")
-    accepted.parent.mkdir(parents=True)
-    accepted.write_text("KEY")
     keys._record("web1", "hv000", "KEY")
     enable(cloud, "web1").run()
     write_engine(cloud, Registry(guests={"web1": GuestRecord(state="placed", host="hv001")}))
