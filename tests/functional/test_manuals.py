@@ -320,7 +320,6 @@ NOT_RUN = {
     "docs/page.md": "functional/test_sls.py renders the state, and test_page.py opens the page",
     "docs/metrics.md": "functional/test_metrics.py and test_formula.py hold the same",
     "docs/migration.md": "integration/migration calls the same",
-    "docs/monitoring.md": "each is a verb that the tests of the lab call",
     "docs/networks.md": "integration/test_networks.py defines the same",
     "docs/orchestration.md": "integration/test_orch.py runs the same",
     "docs/console.md": "functional/test_console.py and test_guest_agent.py do the same",
