@@ -306,7 +306,7 @@ def test_an_outputter_of_a_manual_is_there_in_every_salt(page):
 FOLLOWED = {
     "docs/first-cluster.md": "tests/integration/test_first_cluster.py",
     "docs/ha.md": "tests/integration/test_ha_setup.py",
-    "docs/host-died.md": "tests/integration/test_host_died.py",
+    "docs/troubleshooting.md": "tests/integration/test_host_died.py",
 }
 # pages whose commands are not typed by a test, and what holds what they say instead
 NOT_RUN = {
@@ -325,7 +325,6 @@ NOT_RUN = {
     "docs/console.md": "functional/test_console.py and test_guest_agent.py do the same",
     "docs/reach.md": "functional/test_reach.py and test_page_console.py do the same",
     "docs/rights.md": "functional/test_rights.py and test_rights_master.py call the same",
-    "docs/runbook.md": "each is a verb that the tests of the lab call",
     "docs/runner.md": "integration/test_cloud_verbs.py calls the same",
     "docs/states.md": "integration/test_states_*.py apply the same",
     "docs/upgrade.md": "integration/test_update.py goes through it",

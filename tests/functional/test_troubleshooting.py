@@ -1,4 +1,4 @@
-"""Each message that docs/troubleshooting.md quotes is one of the code's, or of Salt's."""
+"""Each message that docs/troubleshooting.md and docs/migration.md quote is the code's or Salt's."""
 
 import ast
 import functools
@@ -10,7 +10,7 @@ import pytest
 
 from tests.tools import api
 
-PAGE = (api.REPOSITORY / "docs/troubleshooting.md").read_text(encoding="utf-8")
+PAGES = ("troubleshooting.md", "migration.md")
 OF_SALT = "Salt on the master"
 SALT = (
     "salt.utils.gitfs", "salt.loader.lazy", "salt.state", "salt.runner", "salt.minion",
@@ -18,14 +18,15 @@ SALT = (
 
 
 def quoted():
-    """(Heading, message) of each text in backticks in the first column of the page's tables."""
+    """(Heading, message) of each text in backticks in the first line of the pages' list items."""
     heading = ""
-    for line in PAGE.splitlines():
-        if line.startswith("## "):
-            heading = line.removeprefix("## ")
-        if line.startswith("| `"):
-            for message in re.findall(r"`([^`]+)`", line.split(" | ")[0]):
-                yield heading, message
+    for page in PAGES:
+        for line in (api.REPOSITORY / "docs" / page).read_text(encoding="utf-8").splitlines():
+            if line.startswith("## "):
+                heading = line.removeprefix("## ")
+            if line.startswith("- `") and line.endswith("\\"):
+                for message in re.findall(r"`([^`]+)`", line):
+                    yield heading, message
 
 
 MESSAGES = [message for heading, message in quoted() if heading != OF_SALT]

@@ -13,8 +13,8 @@ class Page:
 
     instead: {what the page names: what it is here}. said: {(command, its how manieth time): a
     function of what it printed}, as the page promises it. ends: the commands that end badly, with
-    their code. before: {title of a section: what happens before its first block}. only: the title
-    of the one section that is followed.
+    their code. before: {title of a section: what happens before its first block}. only: the titles
+    of the sections that are followed; None: all of them.
     """
 
     def __init__(self, cloud, name, instead, said=(), ends=(), before=(), only=None):
@@ -30,7 +30,8 @@ class Page:
         """Does all that the page says. AssertionError at what ends otherwise than it says."""
         for section in self.text.split("\n## "):
             title = section.partition("\n")[0]
-            blocks = BLOCK.findall(section) if self.only in (None, title) else []
+            followed = self.only is None or title in self.only
+            blocks = BLOCK.findall(section) if followed else []
             if blocks:
                 self.before.pop(title, str)()
             for kind, block in blocks:

@@ -23,7 +23,7 @@ class SetUp(Page):
     """cloud: the HaCloud. Some seconds pass before the status is looked at."""
 
     def __init__(self, cloud, said):
-        super().__init__(cloud.lab, "ha.md", INSTEAD, said, only="Set it up")
+        super().__init__(cloud.lab, "ha.md", INSTEAD, said, only=("Set it up",))
         self.ha = cloud
 
     def _type(self, command):
