@@ -1,4 +1,4 @@
-"""Salt 3007's `virt` and ours give the same, but for what docs/from-salt-3007.md names.
+"""Salt 3007's `virt` and ours give the same, but for what tests/parity/README.md names.
 
 What Salt 3007 answered is recorded: `make parity` asks it again, and has the rows that need a
 libvirtd, too.

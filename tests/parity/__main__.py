@@ -32,7 +32,7 @@ def main(words):
     alike = sum(not found for _, found in differing)
     print(
         f"{len(table)} rows and {len(again)} definitions handed over: {alike} the same, "
-        f"{len(differing) - alike} differ as docs/from-salt-3007.md says, but for {len(missing)}; "
+        f"{len(differing) - alike} differ as tests/parity/README.md says, but for {len(missing)}; "
         f"{time.monotonic() - began:.0f} s"
     )
     return 1 if missing or (stale and not words) else 0

@@ -1,12 +1,12 @@
-"""The differences that docs/from-salt-3007.md names: the table below its heading."""
+"""The differences that tests/parity/README.md names: the table below its heading."""
 
 import re
 from dataclasses import dataclass
 
 from tests.lab.paths import REPOSITORY
 
-DOCUMENT = REPOSITORY / "docs/from-salt-3007.md"
-HEADING = "### Line by line"
+DOCUMENT = REPOSITORY / "tests/parity/README.md"
+HEADING = "## Line by line"
 CODE = re.compile("`([^`]+)`")
 
 
