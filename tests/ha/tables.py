@@ -1,9 +1,10 @@
-"""The tables of docs/ha.md, made from the code: ``make docs``."""
+"""The tables of docs/ha.md and docs/ha-design.md, made from the code: ``make docs``."""
 
-import dataclasses
 import inspect
+import re
+import textwrap
 
-from saltvirt.ha import policy, safety, transitions
+from saltvirt.ha import safety, transitions
 
 
 def states(found):
@@ -31,34 +32,29 @@ def conditions():
         if inspect.isfunction(one) and one.__module__ == safety.__name__
     ]
     return [
-        "| condition | what it holds |",
-        "|---|---|",
-        *(f"| `{name}` | {' '.join(inspect.getdoc(one).split())} |" for name, one in found),
-    ]
-
-
-def settings():
-    """The settings and their defaults."""
-    fields = dataclasses.fields(policy.HaPolicy)
-    return [
-        "| setting | default |",
-        "|---|---|",
-        *(f"| `{f.name}` | {f.default} |" for f in fields),
+        textwrap.fill(
+            f"- `{name}`: {' '.join(inspect.getdoc(one).split())}",
+            120,
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for name, one in found
     ]
 
 
 def page(text):
-    """The text of docs/ha.md with the tables of the code."""
-    for word, made in (
-        ("states of hosts", states(transitions.HOST_STATES)),
-        ("hosts", rows(transitions.HOSTS)),
-        ("states of guests", states(transitions.GUEST_STATES)),
-        ("guests", rows(transitions.GUESTS)),
-        ("conditions", conditions()),
-        ("settings", settings()),
-    ):
-        begin, end = f"<!-- {word} -->\n", f"<!-- end of {word} -->\n"
+    """The text of a page with the tables of the code, each between its two comments."""
+    tables = {
+        "states of hosts": states(transitions.HOST_STATES),
+        "hosts": rows(transitions.HOSTS),
+        "states of guests": states(transitions.GUEST_STATES),
+        "guests": rows(transitions.GUESTS),
+        "conditions": conditions(),
+    }
+    for name in re.findall("^<!-- end of (.+) -->$", text, re.MULTILINE):
+        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
         before, rest = text.split(begin)
-        table = "\n".join(made)
+        table = "\n".join(tables[name])
         text = f"{before}{begin}\n{table}\n\n{end}{rest.split(end)[1]}"
     return text

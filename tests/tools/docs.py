@@ -156,7 +156,10 @@ def pages():
         FOLDER / "facts.md": facts(),
         DOCS / "layers.svg": layers.picture(),
         perses.PERSES: perses.dashboard(),
-        DOCS / "ha.md": tables.page((DOCS / "ha.md").read_text(encoding="utf-8")),
+        **{
+            DOCS / name: tables.page((DOCS / name).read_text(encoding="utf-8"))
+            for name in ("ha.md", "ha-design.md")
+        },
         DOCS / "scale.md": seen.page((DOCS / "scale.md").read_text(encoding="utf-8")),
         DOCS / "scale.svg": seen.plot(),
     }

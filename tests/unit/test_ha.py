@@ -75,9 +75,9 @@ def test_every_condition_of_safety_can_be_taken_away():
 
 
 def _conditions():
-    text = (REPOSITORY / "docs/ha.md").read_text(encoding="utf-8")
+    text = (REPOSITORY / "docs/ha-design.md").read_text(encoding="utf-8")
     table = text.split("<!-- conditions -->")[1].split("<!-- end of conditions -->")[0]
-    return [line for line in table.splitlines() if line.startswith("| `")]
+    return [line for line in table.splitlines() if line.startswith("- `")]
 
 
 def test_hosts_come_and_go_one_by_one_so_that_any_two_majorities_meet():

@@ -1,6 +1,6 @@
 """The conditions that keep a guest from running twice, and a cloud from being killed: each a
-function by itself, in the words of docs/ha.md. tests/ha/mutants.py takes away one after the other,
-and the random runs must notice."""
+function by itself, listed in docs/ha-design.md. tests/ha/mutants.py takes away one after the
+other, and the random runs must notice."""
 
 from __future__ import annotations
 
